@@ -1,0 +1,50 @@
+"""Exact, fast replay of LLM inference fleets, and Gymnasium environments around it.
+
+``Replay`` runs a workload through simulated workers, tick by tick; ``summarize`` reports what
+happened. Environments are in ``aisim_gym.envs``, planners in ``aisim_gym.policies``.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from aisim_gym.replay import Replay, ScalingDecision, ScalingPolicy, ScalingSnapshot
+    from aisim_gym.report import summarize
+    from aisim_gym.spec import ReplaySpec, load_spec
+    from aisim_gym.workload import RequestTable, load_workload, requests_from_arrays
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Replay": "aisim_gym.replay",
+    "ReplaySpec": "aisim_gym.spec",
+    "RequestTable": "aisim_gym.workload",
+    "ScalingDecision": "aisim_gym.replay",
+    "ScalingPolicy": "aisim_gym.replay",
+    "ScalingSnapshot": "aisim_gym.replay",
+    "load_spec": "aisim_gym.spec",
+    "load_workload": "aisim_gym.workload",
+    "requests_from_arrays": "aisim_gym.workload",
+    "summarize": "aisim_gym.report",
+}
+
+__all__ = [
+    "Replay",
+    "ReplaySpec",
+    "RequestTable",
+    "ScalingDecision",
+    "ScalingPolicy",
+    "ScalingSnapshot",
+    "__version__",
+    "load_spec",
+    "load_workload",
+    "requests_from_arrays",
+    "summarize",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name on first use, so that ``import aisim_gym`` stays light."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'aisim_gym' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,56 @@
+"""Durations as the reference rounds them: whole nanoseconds, several times over.
+
+Rule: engine-vllm-trtllm.md §2.1. Every model time passes through an integer-nanosecond duration
+before it reaches the clock, so bit-exact times need the same roundings in the same order.
+"""
+
+import math
+
+from aisim_gym.kernel import kernel
+
+NS_PER_S = 1_000_000_000
+_SPLIT = 134217729.0  # 2**27 + 1, splits a double into two halves (Veltkamp)
+
+
+@kernel
+def nanoseconds(seconds: float) -> int:
+    """Return the nearest integer to the exact value of ``seconds * 1e9``, ties to even.
+
+    Args:
+        seconds: Finite, >= 0, below 9.2e9.
+    """
+    product = seconds * 1e9
+    split = _SPLIT * seconds
+    high = split - (split - seconds)
+    low = seconds - high
+    # 1e9 needs 21 significant bits, so high * 1e9 and low * 1e9 are exact.
+    error = (high * 1e9 - product) + low * 1e9
+    floor = math.floor(product)
+    above_half = (product - floor) - 0.5
+    whole = int(floor)
+    if above_half > 0.0 or (above_half == 0.0 and error > 0.0):
+        return whole + 1
+    if above_half == 0.0 and error == 0.0:
+        return whole + whole % 2
+    return whole
+
+
+@kernel
+def seconds_of(ns: int) -> float:
+    """Return ``ns`` nanoseconds in seconds: whole seconds plus fraction, two roundings."""
+    return float(ns // NS_PER_S) + (ns % NS_PER_S) / 1e9
+
+
+@kernel
+def phase_ms(raw_ms: float, speedup: float) -> float:
+    """Return the simulated duration of a phase whose model time is ``raw_ms``.
+
+    Args:
+        raw_ms: Model time in ms, finite, >= 0.
+        speedup: Divisor; 0 means not scaled.
+    """
+    ns = nanoseconds(raw_ms / 1000.0)
+    if speedup > 0.0 and ns > 0:
+        ns = nanoseconds(seconds_of(ns) / speedup)
+    ns = nanoseconds((seconds_of(ns) * 1000.0) / 1000.0)
+    return seconds_of(ns) * 1000.0

@@ -1,0 +1,52 @@
+"""Queues of sequences: doubly linked lists through the sequence table."""
+
+from aisim_gym.engine.tables import NONE, QueueRow, SeqRow
+from aisim_gym.kernel import kernel
+from aisim_gym.tables import Table
+
+
+@kernel
+def push_back(queue: QueueRow, seqs: Table[SeqRow], s: int) -> None:
+    """Put sequence ``s`` at the end."""
+    insert_before(queue, seqs, NONE, s)
+
+
+@kernel
+def push_front(queue: QueueRow, seqs: Table[SeqRow], s: int) -> None:
+    """Put sequence ``s`` at the front."""
+    insert_before(queue, seqs, queue.first, s)
+
+
+@kernel
+def insert_before(queue: QueueRow, seqs: Table[SeqRow], successor: int, s: int) -> None:
+    """Put sequence ``s`` before ``successor``, or at the end if that is ``NONE``."""
+    previous = queue.last if successor == NONE else seqs[successor].previous
+    seqs[s].previous = previous
+    seqs[s].next = successor
+    if previous == NONE:
+        queue.first = s
+    else:
+        seqs[previous].next = s
+    if successor == NONE:
+        queue.last = s
+    else:
+        seqs[successor].previous = s
+    queue.count += 1
+
+
+@kernel
+def unlink(queue: QueueRow, seqs: Table[SeqRow], s: int) -> None:
+    """Take sequence ``s`` out of the queue it is in."""
+    previous = seqs[s].previous
+    following = seqs[s].next
+    if previous == NONE:
+        queue.first = following
+    else:
+        seqs[previous].next = following
+    if following == NONE:
+        queue.last = previous
+    else:
+        seqs[following].previous = previous
+    seqs[s].previous = NONE
+    seqs[s].next = NONE
+    queue.count -= 1

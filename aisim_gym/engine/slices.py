@@ -1,0 +1,60 @@
+"""Slices of varying length in one flat array, sized to powers of two and reused.
+
+A free slice keeps the start of the next free one in its first element, so the array itself is
+the free list. ``heads`` holds the first free slice per size class, its last element the part of
+the array that was ever used.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aisim_gym.kernel import kernel
+
+NUM_CLASSES = 40
+_USED = NUM_CLASSES
+
+
+def make_heads() -> NDArray[np.int64]:
+    """Return the heads of an array with no slice in use."""
+    heads = np.full(NUM_CLASSES + 1, -1, np.int64)
+    heads[_USED] = 0
+    return heads
+
+
+@kernel
+def size_class(size: int) -> int:
+    """Return the smallest ``c`` with ``2**c >= size``."""
+    c = 0
+    while (1 << c) < size:
+        c += 1
+    return c
+
+
+@kernel
+def slice_fits(array: NDArray[Any], heads: NDArray[np.int64], size: int) -> bool:
+    """Return whether a slice of ``size`` elements can be taken without growing the array."""
+    c = size_class(size)
+    return bool(heads[c] >= 0 or heads[_USED] + (1 << c) <= len(array))
+
+
+@kernel
+def take_slice(array: NDArray[Any], heads: NDArray[np.int64], size: int) -> int:
+    """Return the start of a slice of at least ``size`` elements; it must fit."""
+    c = size_class(size)
+    start = heads[c]
+    if start >= 0:
+        heads[c] = int(array[start])
+        return int(start)
+    start = heads[_USED]
+    heads[_USED] += 1 << c
+    return int(start)
+
+
+@kernel
+def give_back_slice(array: NDArray[Any], heads: NDArray[np.int64], start: int, size: int) -> None:
+    """Return a slice taken with the same ``size``; its content is lost."""
+    c = size_class(size)
+    array[start] = heads[c]
+    heads[c] = start

@@ -1,0 +1,184 @@
+"""Tables of the engines: configuration per role, ranks, sequences, KV blocks, one pass's work.
+
+Times are ms of simulated time, lengths are tokens. Rules: reference/engine-vllm-trtllm.md.
+"""
+
+from typing import Protocol
+
+from aisim_gym.tables import F8, I4, I8
+
+NONE = -1
+"""No row: an empty link or an id that is not known yet."""
+
+UNLIMITED = 1 << 60
+"""Stands for a limit that is not set."""
+
+ROLE_AGGREGATED, ROLE_PREFILL, ROLE_DECODE = 0, 1, 2
+TIMING_POLYNOMIAL, TIMING_FIXED = 0, 1
+
+SEQ_WAITING, SEQ_RUNNING, SEQ_PENDING, SEQ_RESERVED, SEQ_HELD, SEQ_ENDED = 0, 1, 2, 3, 4, 5
+"""A sequence is queued; running; a destination that waits for blocks; a destination that has
+them; a finished prefill whose KV waits for its transfer; over, its last signal not yet seen."""
+
+WAITING, RUNNING, PENDING = 0, 1, 2
+QUEUES_PER_RANK = 3
+"""``queues[QUEUES_PER_RANK * rank.id + WAITING]`` and so on."""
+
+END_NONE, END_COMPLETED, END_REJECTED = 0, 1, 2
+
+
+class EngineRow(Protocol):
+    """Scheduler configuration of one role; the same for all its workers."""
+
+    role: I8
+    dp_size: I8  # ranks per worker
+    block_size: I8  # tokens
+    num_blocks: I8  # KV blocks per rank
+    max_seqs: I8  # running requests per rank, or UNLIMITED
+    max_batched_tokens: I8  # token budget of a pass, or UNLIMITED
+    max_model_len: I8  # prompt + output, or UNLIMITED
+    prefill_interval: I8  # passes between prefills with dp_size > 1
+    prefix_caching: I8  # 0 or 1
+    chunked_prefill: I8  # 0 or 1
+    preempts_first: I8  # 1: fifo victims, 0: lifo
+    timing: I8  # TIMING_...
+    fixed_prefill_ms: F8
+    fixed_decode_ms: F8
+    prefill_speedup: F8  # 0: not scaled
+    decode_speedup: F8  # product of both ratios; 0: not scaled
+    startup_ms: F8  # 0: a new worker is active at once
+    transfer_is_timed: I8  # 0: a handoff takes no time
+    transfer_bytes_per_token: F8
+    transfer_gb_s: F8  # decimal gigabytes per second
+    transfers_missing_only: I8  # 1: only blocks the destination lacks, 0: the whole prompt
+
+
+class RankRow(Protocol):
+    """One data-parallel rank: its KV pool and scheduler state."""
+
+    id: I8  # own row
+    worker: I8  # row of its worker
+    dp_rank: I8
+    scheduler_id: I8  # creation order in its pool
+    owned_seqs: I8  # sequences that keep the rank from being drained
+    reserved_seqs: I8  # destinations with blocks, not yet activated
+    arrivals: I8  # commands received so far; orders the waiting queue
+    is_capacity_bound: I8  # 1: the last undeferred pass left requests waiting
+    capacity_generation: I8  # changes when blocks may have become free
+    tried_seq: I8  # pending destination tried last,
+    tried_generation: I8  # and at which capacity generation
+    resident_blocks: I8  # rows of the block table (referenced or evictable)
+    evictable_blocks: I8  # of these, not referenced
+    private_blocks: I8  # held by one sequence, without identity
+    reserved_blocks: I8  # promised to destinations
+    lru_first: I8  # evicted first
+    lru_last: I8
+    queued_new: I8  # waiting, never admitted: count, sum and sum of squares of prompt tokens
+    queued_new_tokens: I8
+    queued_new_squares: I8
+    queued_decode: I8  # preempted or handed over: count, sum, sum of squares of KV tokens
+    queued_decode_tokens: I8
+    queued_decode_squares: I8
+    preemptions: I8
+    passes: I8  # passes run by this rank, marks who was scheduled in the current one
+
+
+class QueueRow(Protocol):
+    """Ends of a doubly linked list of sequences."""
+
+    first: I8
+    last: I8
+    count: I8
+
+
+class SeqRow(Protocol):
+    """A request on one rank. Rows are reused after the request has left."""
+
+    request: I8
+    rank: I8
+    status: I8
+    prompt_tokens: I8
+    max_output_tokens: I8
+    generated_tokens: I8
+    computed_tokens: I8  # whose KV exists
+    covered_tokens: I8  # for which blocks are allocated
+    order: I8  # arrival ordinal on the rank
+    is_source: I8  # 1: KV is kept after completion until released
+    is_destination: I8  # 1: KV comes from a prefill worker
+    was_admitted: I8  # 1 after the first admission
+    resident_blocks: I8  # leading blocks with identity, listed in entries
+    private_blocks: I8  # the ones behind them
+    reserved_blocks: I8  # promised, while status is SEQ_RESERVED
+    entry_start: I8  # slice of the entries array
+    entry_size: I8
+    content_start: I8  # identities of shared prompt blocks in the contents array
+    shared_blocks: I8  # how many of them
+    private_base: I8  # identity of the first block behind them
+    previous: I8  # neighbours in the queue it is in
+    next: I8  # also links free rows
+    stamp: I8  # rank.passes of the pass it was scheduled in last
+    pass_tokens: I8  # what that pass computes
+    pass_prompt_tokens: I8  # of these, prompt
+    pass_prefix_tokens: I8  # prompt tokens known before
+    reused_tokens: I8  # found in the prefix cache at the last admission
+    admit_next: I8  # list of this pass's admissions
+    signal_next: I8  # list of this pass's signals
+    signal_token: I8  # 1: the pass emits a token
+    signal_end: I8  # END_...
+
+
+class BlockRow(Protocol):
+    """A resident KV block with identity; free rows are linked through ``lru_next``."""
+
+    content: I8  # identity: the chain of all tokens up to its end
+    rank: I4
+    refs: I4  # sequences that use it; 0: evictable
+    lru_previous: I4
+    lru_next: I4
+    chain_next: I4  # next in its hash bucket, oldest first
+    bucket_first: I4  # of the hash bucket that has this row's number
+    bucket_last: I4
+
+
+class ArenaRow(Protocol):
+    """Free lists of the shared tables."""
+
+    seq_free: I8
+    seq_free_count: I8
+    block_free: I8
+    block_free_count: I8
+
+
+class PassRow(Protocol):
+    """What one rank does in the pass in flight; sums of exact integers."""
+
+    budget: I8  # tokens left
+    preempted: I8  # 1: no admissions any more
+    num_prefill: I8  # scheduled with prompt tokens
+    prefill_tokens: I8  # all tokens they compute
+    prefill_lengths: I8  # sum of their prompt lengths, and of the squares
+    prefill_squares: I8
+    prefix_tokens: I8  # prompt tokens known before
+    prompt_ends: I8  # sum of prompt tokens known after
+    num_decode: I8  # scheduled without prompt tokens
+    decode_tokens: I8  # sum of their lengths, and of the squares
+    decode_squares: I8
+    timed_decodes: I8  # requests a decode step is charged for
+    timed_tokens: I8  # sum of their lengths
+    accept_forwards: I8  # decode requests that emit
+    accepted_tokens: I8
+    start_effects: I8  # admissions and preemptions
+    num_complete: I8  # scheduled requests without a token to generate
+    admit_first: I8
+    admit_last: I8
+    signal_first: I8
+    signal_last: I8
+    signal_count: I8
+    ran: I8  # 0: the rank idles in this group pass
+    queued_new: I8  # queues after the pass's state changes
+    queued_new_tokens: I8
+    queued_new_squares: I8
+    queued_decode: I8
+    queued_decode_tokens: I8
+    queued_decode_squares: I8
+    end_ms: F8

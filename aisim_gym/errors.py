@@ -1,0 +1,25 @@
+"""What can go wrong, as exception types.
+
+Bad arguments raise ``ValueError`` or ``TypeError`` (or a subclass below); a run that went wrong
+raises an :class:`AisimError`. Where the reference has a wording, the message contains it.
+"""
+
+
+class AisimError(Exception):
+    """A replay that cannot go on or cannot be built."""
+
+
+class SpecError(AisimError, ValueError):
+    """A specification that is not valid: names the field path, what was given, what is allowed."""
+
+
+class WorkloadError(AisimError, ValueError):
+    """A trace or request table that is not valid: names file and line, or the request."""
+
+
+class UnsupportedError(AisimError, NotImplementedError):
+    """A valid setting that this version of the replay does not run."""
+
+
+class ReplayError(AisimError, RuntimeError):
+    """A run that broke: stuck requests, no worker to place a request on, misuse of the API."""

@@ -1,0 +1,338 @@
+"""A worker's forward pass: all its ranks together, from start to the effects of its end.
+
+Rules: replay-runtime.md §4 (steps 2, 5), §5 (steps 3, 11), §6.4-6.6; engine-vllm-trtllm.md §11, §13.
+"""
+
+from aisim_gym.engine.commands import delete_seq
+from aisim_gym.engine.fpm import write_fpm
+from aisim_gym.engine.tables import (
+    END_COMPLETED,
+    END_NONE,
+    END_REJECTED,
+    NONE,
+    QUEUES_PER_RANK,
+    RUNNING,
+    SEQ_HELD,
+    UNLIMITED,
+    WAITING,
+)
+from aisim_gym.engine.vllm import begin_work, run_pass
+from aisim_gym.fleet.event_heap import event_identity, push_event
+from aisim_gym.fleet.handoff import (
+    destination_reserved,
+    finish_logical_request,
+    handoff_failed,
+    retry_reservation,
+    source_held,
+    wake_deferred,
+)
+from aisim_gym.fleet.room import ROOM_ADMISSIONS, ROOM_BLOCKS, ROOM_EVENTS, ROOM_GAPS, needs_room
+from aisim_gym.fleet.rosters import heap_pop
+from aisim_gym.fleet.tables import (
+    DECODE,
+    EVENT_PASS_END,
+    PREFILL,
+    ROSTER_DEFERRED,
+    ROSTER_READY,
+)
+from aisim_gym.fleet.worker_life import is_startable, refresh_worker
+from aisim_gym.fleet.world import World
+from aisim_gym.kernel import kernel
+from aisim_gym.metrics.request_times import (
+    POOL_AGGREGATED,
+    REQUEST_COMPLETED,
+    REQUEST_REJECTED,
+    gaps_fit,
+    record_admission,
+    record_terminal,
+    record_token,
+)
+from aisim_gym.metrics.traffic_window import record_completion
+
+STARTED_NOTHING, STARTED_PASS, NEEDS_ROOM = 0, 1, 2
+
+
+@kernel
+def drive_pool(w: World, pool_id: int) -> int:
+    """Start the pass of the smallest startable worker of a pool (§6.4).
+
+    A pass without duration and without any effect is tried again at the next call, after all
+    others had their turn.
+
+    Returns:
+        ``STARTED_PASS`` if a pass with effects was started: scheduled, or over already, or left in
+        ``clock.immediate_worker`` to be completed now. ``NEEDS_ROOM`` if a table must grow first.
+    """
+    pool = w.pools[pool_id]
+    deferred = w.rosters[ROSTER_DEFERRED + pool_id]
+    if w.clock.resumes_drive == 0:
+        for i in range(pool.deferred_count):
+            w.workers[deferred[i]].is_deferred = 0
+            refresh_worker(w, deferred[i])
+        pool.deferred_count = 0
+    w.clock.resumes_drive = 0
+    ready = w.rosters[ROSTER_READY + pool_id]
+    while pool.ready_count > 0:
+        if not _has_room_for_pass(w, ready[0]):
+            w.clock.resumes_drive = 1
+            return NEEDS_ROOM
+        row = heap_pop(ready, pool.ready_count)
+        pool.ready_count -= 1
+        worker = w.workers[row]
+        worker.is_queued_ready = 0
+        if not is_startable(w, row):
+            continue
+        has_effects = _start_pass(w, row)
+        if worker.pass_end_ms > w.clock.now_ms:
+            push_event(
+                w.clock,
+                w.events,
+                worker.pass_end_ms,
+                EVENT_PASS_END,
+                event_identity(pool_id, worker.id),
+                row,
+            )
+            return STARTED_PASS
+        if has_effects or _shows_progress(w, row):
+            w.clock.immediate_worker = row
+            w.clock.immediate_effects = 1 if has_effects else 0
+            return STARTED_PASS
+        if complete_pass(w, row, False):
+            refresh_worker(w, row)
+            return STARTED_PASS
+        if not is_startable(w, row):
+            refresh_worker(w, row)
+        elif worker.is_deferred == 0:
+            worker.is_deferred = 1
+            deferred[pool.deferred_count] = row
+            pool.deferred_count += 1
+    return STARTED_NOTHING
+
+
+@kernel
+def complete_immediate_pass(w: World) -> bool:
+    """End the pass without duration that was just started; False if a table must grow first."""
+    row = w.clock.immediate_worker
+    if not has_room_for_pass_end(w, row):
+        return False
+    w.clock.immediate_worker = NONE
+    complete_pass(w, row, w.clock.immediate_effects == 1)
+    refresh_worker(w, row)
+    return True
+
+
+@kernel
+def has_room_for_pass_end(w: World, row: int) -> bool:
+    """Return whether the tables have room for the effects of a worker's pass end."""
+    worker = w.workers[row]
+    tokens = 0
+    for r in range(worker.first_rank, worker.first_rank + w.engines[worker.pool].dp_size):
+        tokens += w.passes[r].signal_count
+    return gaps_fit(w.gaps, w.gap_heads, tokens) or needs_room(w.clock, ROOM_GAPS, tokens)
+
+
+@kernel
+def complete_pass(w: World, row: int, shows_all: bool) -> bool:
+    """End the pass in flight of a worker and publish what each rank did.
+
+    Args:
+        w: Modified in place; the caller refreshes the worker.
+        row: The worker.
+        shows_all: Publish every rank; else only those that made progress.
+
+    Returns:
+        Whether anything was published.
+    """
+    worker = w.workers[row]
+    worker.is_busy = 0
+    shown = False
+    for r in range(worker.first_rank, worker.first_rank + w.engines[worker.pool].dp_size):
+        reserved = NONE
+        if worker.pool == DECODE and w.clock.is_disaggregated == 1:
+            reserved = retry_reservation(w, r)
+        if shows_all or reserved != NONE or _rank_shows_progress(w, r):
+            _publish_rank(w, row, r)
+            if reserved != NONE:
+                destination_reserved(w, reserved)
+            shown = True
+    return shown
+
+
+@kernel
+def _has_room_for_pass(w: World, row: int) -> bool:
+    """Return whether block rows, events and the admission log suffice for a worker's next pass."""
+    worker = w.workers[row]
+    engine = w.engines[worker.pool]
+    block_rows = 0
+    admissions = 0
+    for r in range(worker.first_rank, worker.first_rank + engine.dp_size):
+        waiting = w.queues[QUEUES_PER_RANK * r + WAITING].count
+        seqs = min(w.queues[QUEUES_PER_RANK * r + RUNNING].count + waiting, engine.max_seqs)
+        rows = engine.num_blocks - w.ranks[r].resident_blocks
+        if engine.max_batched_tokens < UNLIMITED:
+            rows = min(rows, engine.max_batched_tokens // engine.block_size + seqs)
+        block_rows += rows
+        admissions += min(waiting, engine.max_seqs)
+    if w.arena.block_free_count < block_rows and engine.prefix_caching == 1:
+        return needs_room(w.clock, ROOM_BLOCKS, block_rows)
+    if w.clock.event_count + 2 >= len(w.events):
+        return needs_room(w.clock, ROOM_EVENTS, 1)
+    if w.clock.captures_requests == 1 and w.clock.admission_count + admissions > len(w.admissions):
+        return needs_room(w.clock, ROOM_ADMISSIONS, admissions)
+    return True
+
+
+@kernel
+def _start_pass(w: World, row: int) -> bool:
+    """Run the pass of every rank with work; return whether anything was admitted or preempted."""
+    worker = w.workers[row]
+    engine = w.engines[worker.pool]
+    now_ms = w.clock.now_ms
+    worker.is_busy = 1
+    worker.pass_start_ms = now_ms
+    worker.pass_end_ms = now_ms
+    w.clock.passes_started += 1
+    has_effects = False
+    for r in range(worker.first_rank, worker.first_rank + engine.dp_size):
+        rank = w.ranks[r]
+        work = w.passes[r]
+        queued = w.queues[QUEUES_PER_RANK * r + WAITING].count
+        if queued + w.queues[QUEUES_PER_RANK * r + RUNNING].count == 0:
+            begin_work(engine, rank, work)
+            continue
+        run_pass(
+            engine,
+            rank,
+            work,
+            w.queues,
+            w.seqs,
+            w.blocks,
+            w.arena,
+            w.entries,
+            w.contents,
+            now_ms,
+            worker.wave,
+        )
+        worker.pass_end_ms = max(worker.pass_end_ms, work.end_ms)
+        if work.start_effects > 0:
+            has_effects = True
+        s = work.admit_first
+        while s != NONE:
+            _record_admission(w, worker.pool, s)
+            s = w.seqs[s].admit_next
+    worker.wave += 1
+    return has_effects
+
+
+@kernel
+def _record_admission(w: World, pool_id: int, s: int) -> None:
+    seq = w.seqs[s]
+    pool = pool_id if w.clock.is_disaggregated == 1 else POOL_AGGREGATED
+    record_admission(w.requests[seq.request], pool, seq.reused_tokens, w.clock.now_ms)
+    if w.clock.captures_requests == 1:
+        admission = w.admissions[w.clock.admission_count]
+        admission.request = seq.request
+        admission.pool = pool
+        admission.at_ms = w.clock.now_ms
+        admission.reused_tokens = seq.reused_tokens
+        w.clock.admission_count += 1
+
+
+@kernel
+def _shows_progress(w: World, row: int) -> bool:
+    worker = w.workers[row]
+    for r in range(worker.first_rank, worker.first_rank + w.engines[worker.pool].dp_size):
+        if _rank_shows_progress(w, r):
+            return True
+    return False
+
+
+@kernel
+def _rank_shows_progress(w: World, r: int) -> bool:
+    """Return whether a rank's part of a pass did anything (§6.4): an empty one never counts."""
+    work = w.passes[r]
+    return bool(work.signal_count > 0 or work.num_prefill > 0 or work.num_decode > 0)
+
+
+@kernel
+def _publish_rank(w: World, row: int, r: int) -> None:
+    """Make one rank's part of a finished pass visible."""
+    worker = w.workers[row]
+    work = w.passes[r]
+    now_ms = w.clock.now_ms
+    is_decode = worker.pool == DECODE
+    w.clock.committed_prefill_tokens += work.prefill_tokens
+    if w.clock.is_disaggregated == 1:
+        wake_deferred(w, r)
+    if w.clock.collects_fpm == 1:
+        write_fpm(w.fpms[r], work, worker.pass_end_ms - worker.pass_start_ms)
+        w.fpms[r].published_ms = now_ms
+    if is_decode:
+        w.traffic.accept_forwards += work.accept_forwards
+        w.traffic.accepted_tokens += work.accepted_tokens
+    s = work.signal_first
+    while s != NONE:
+        following = w.seqs[s].signal_next
+        if is_decode:
+            _process_client_signal(w, r, s)
+        elif w.seqs[s].signal_end == END_REJECTED:
+            _reject_prefill(w, r, s)
+        s = following
+    if worker.pool == PREFILL:
+        s = work.signal_first
+        while s != NONE:
+            following = w.seqs[s].signal_next
+            if w.seqs[s].status == SEQ_HELD and w.seqs[s].signal_end == END_COMPLETED:
+                w.seqs[s].signal_end = END_NONE
+                source_held(w, w.seqs[s].request)
+            s = following
+    work.signal_first = NONE
+    work.signal_count = 0
+
+
+@kernel
+def _process_client_signal(w: World, r: int, s: int) -> None:
+    """Deliver a token, and the end of a request, to the client."""
+    seq = w.seqs[s]
+    request = seq.request
+    row = w.requests[request]
+    if seq.signal_token == 1:
+        record_token(row, w.gaps, w.gap_heads, w.clock.now_ms)
+    end = seq.signal_end
+    if end == END_NONE:
+        return
+    delete_seq(w.ranks[r], w.seqs, w.arena, w.entries, w.entry_heads, s)
+    record_terminal(
+        row,
+        REQUEST_COMPLETED if end == END_COMPLETED else REQUEST_REJECTED,
+        w.gaps,
+        w.gap_heads,
+        w.statistics,
+        w.buckets,
+        w.clock.now_ms,
+    )
+    if end == END_COMPLETED:
+        record_completion(w.traffic, row)
+    if w.clock.is_disaggregated == 1:
+        w.handoffs[request].decode_seq = NONE
+        finish_logical_request(w, request)
+    else:
+        w.clock.in_flight -= 1
+
+
+@kernel
+def _reject_prefill(w: World, r: int, s: int) -> None:
+    """Report a prompt that the prefill worker can never run; its handoff is cleaned up."""
+    request = w.seqs[s].request
+    delete_seq(w.ranks[r], w.seqs, w.arena, w.entries, w.entry_heads, s)
+    record_terminal(
+        w.requests[request],
+        REQUEST_REJECTED,
+        w.gaps,
+        w.gap_heads,
+        w.statistics,
+        w.buckets,
+        w.clock.now_ms,
+    )
+    w.handoffs[request].prefill_seq = NONE
+    handoff_failed(w, request)

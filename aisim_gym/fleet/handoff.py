@@ -1,0 +1,394 @@
+"""Prefill-to-decode handoff, source first: which action follows which fact, and executing them.
+
+Rules: replay-runtime.md §10, §11; engine-vllm-trtllm.md §9. A handoff has at most one action at a
+time: pending, waiting for a worker of its pool, deferred until a rank's pass ends, or none.
+"""
+
+import numpy as np
+
+from aisim_gym.engine.commands import (
+    accept_destination,
+    activate_destination,
+    cancel_seq,
+    create_seq,
+    delete_seq,
+    retry_destination,
+    submit,
+)
+from aisim_gym.engine.tables import NONE
+from aisim_gym.fleet.action_queue import append_action, move_actions, pop_action
+from aisim_gym.fleet.event_heap import push_event
+from aisim_gym.fleet.placement import place_in_pool
+from aisim_gym.fleet.room import ROOM_BLOCKS, ROOM_EVENTS, has_room_for_seq, needs_room
+from aisim_gym.fleet.tables import (
+    ACTION_ACTIVATE,
+    ACTION_CANCEL_DESTINATION,
+    ACTION_CANCEL_SOURCE,
+    ACTION_COMPLETE,
+    ACTION_RELEASE,
+    ACTION_RESERVE,
+    ACTION_SUBMIT,
+    ACTION_TRANSFER,
+    DECODE,
+    EVENT_TRANSFER_END,
+    PREFILL,
+    QUEUE_DEFERRED,
+    QUEUE_NO_WORKER,
+    QUEUE_PENDING,
+)
+from aisim_gym.fleet.worker_life import refresh_worker
+from aisim_gym.fleet.world import World
+from aisim_gym.kernel import kernel
+from aisim_gym.metrics.request_times import REQUEST_CANCELED, REQUEST_FAILED, record_terminal
+
+
+@kernel
+def begin_handoff(w: World, request: int) -> None:
+    """Start the handoff of an admitted request: its prefill is submitted in the next iteration."""
+    handoff = w.handoffs[request]
+    handoff.prefill_seq = NONE
+    handoff.decode_seq = NONE
+    handoff.prefill_rank = NONE
+    handoff.decode_rank = NONE
+    handoff.is_counted = 1
+    w.clock.open_handoffs += 1
+    _issue(w, request, ACTION_SUBMIT)
+
+
+@kernel
+def source_held(w: World, request: int) -> None:
+    """Take note that the prefill is done and its KV is kept."""
+    w.requests[request].source_held_ms = w.clock.now_ms
+    w.handoffs[request].is_held = 1
+    _issue_next(w, request)
+
+
+@kernel
+def transfer_completed(w: World, request: int) -> None:
+    """Take note that the KV has arrived."""
+    w.handoffs[request].is_transferred = 1
+    _issue_next(w, request)
+
+
+@kernel
+def handoff_failed(w: World, request: int) -> None:
+    """Clean up both ends; the outcome of the request is already recorded."""
+    w.handoffs[request].is_cleaning_up = 1
+    _issue_next(w, request)
+
+
+@kernel
+def retry_reservation(w: World, rank_id: int) -> int:
+    """Let a decode rank reserve for its first pending destination; return it, or ``NONE``."""
+    return retry_destination(
+        w.engines[DECODE],
+        w.ranks[rank_id],
+        w.queues,
+        w.seqs,
+        w.blocks,
+        w.arena,
+        w.entries,
+        w.contents,
+    )
+
+
+@kernel
+def destination_reserved(w: World, s: int) -> None:
+    """Take note that a destination sequence has its blocks; ``NONE`` is ignored."""
+    if s == NONE:
+        return
+    seq = w.seqs[s]
+    handoff = w.handoffs[seq.request]
+    w.requests[seq.request].destination_reserved_ms = w.clock.now_ms
+    handoff.transferable_tokens = seq.reserved_blocks * w.engines[DECODE].block_size
+    handoff.is_reserved = 1
+    _issue_next(w, seq.request)
+
+
+@kernel
+def finish_logical_request(w: World, request: int) -> None:
+    """Stop counting a request as in flight: the client has its outcome."""
+    handoff = w.handoffs[request]
+    handoff.is_counted = 0
+    w.clock.in_flight -= 1
+    _retire_if_over(w, request)
+
+
+@kernel
+def wake_deferred(w: World, rank_id: int) -> None:
+    """Make the actions that waited for this rank's pass pending."""
+    move_actions(
+        w.action_queues[QUEUE_DEFERRED + rank_id], w.action_queues[QUEUE_PENDING], w.handoffs
+    )
+
+
+@kernel
+def wake_waiting_for_worker(w: World, pool_id: int) -> None:
+    """Make the actions that waited for an active worker of this pool pending."""
+    move_actions(
+        w.action_queues[QUEUE_NO_WORKER + pool_id], w.action_queues[QUEUE_PENDING], w.handoffs
+    )
+
+
+@kernel
+def has_room_for_action(w: World) -> bool:
+    """Return whether the tables have room for whatever the first pending action needs."""
+    request = w.action_queues[QUEUE_PENDING].first
+    row = w.requests[request]
+    action = w.handoffs[request].action
+    if action == ACTION_SUBMIT:
+        return has_room_for_seq(w, PREFILL, np.int64(row.input_tokens) + 1)
+    if action == ACTION_RESERVE:
+        tokens = np.int64(row.input_tokens) + np.int64(row.output_tokens)
+        return has_room_for_seq(w, DECODE, tokens)
+    if action == ACTION_TRANSFER and w.clock.event_count + 2 >= len(w.events):
+        return needs_room(w.clock, ROOM_EVENTS, 1)
+    if action == ACTION_ACTIVATE:
+        block_rows = np.int64(row.input_tokens) // w.engines[DECODE].block_size
+        if w.arena.block_free_count < block_rows:
+            return needs_room(w.clock, ROOM_BLOCKS, block_rows)
+    return True
+
+
+@kernel
+def execute_first_action(w: World) -> bool:
+    """Execute the first pending action; False if it must wait for a worker or a pass end."""
+    request = pop_action(w.action_queues[QUEUE_PENDING], w.handoffs)
+    handoff = w.handoffs[request]
+    action = handoff.action
+    pool_id, rank_id = _action_target(w, request)
+    if action == ACTION_SUBMIT or action == ACTION_RESERVE:
+        if w.pools[pool_id].active_count == 0:
+            append_action(w.action_queues[QUEUE_NO_WORKER + pool_id], w.handoffs, request)
+            return False
+    elif rank_id != NONE and w.workers[w.ranks[rank_id].worker].is_busy == 1:
+        append_action(w.action_queues[QUEUE_DEFERRED + rank_id], w.handoffs, request)
+        return False
+    handoff.action = 0
+    if action == ACTION_SUBMIT:
+        _submit_prefill(w, request)
+    elif action == ACTION_RESERVE:
+        _reserve_destination(w, request)
+    elif action == ACTION_TRANSFER:
+        _start_transfer(w, request)
+    elif action == ACTION_ACTIVATE:
+        _activate_destination(w, request)
+    elif action == ACTION_RELEASE:
+        _leave_rank(w, rank_id, np.int64(handoff.prefill_seq))
+        handoff.prefill_seq = NONE
+        handoff.source_cleaned = 1
+        w.requests[request].source_released_ms = w.clock.now_ms
+        _issue_next(w, request)
+    elif action == ACTION_CANCEL_SOURCE:
+        _leave_rank(w, rank_id, np.int64(handoff.prefill_seq))
+        handoff.prefill_seq = NONE
+        handoff.source_cleaned = 1
+        _issue_next(w, request)
+    elif action == ACTION_CANCEL_DESTINATION:
+        _leave_rank(w, rank_id, np.int64(handoff.decode_seq))
+        handoff.decode_seq = NONE
+        handoff.destination_cleaned = 1
+        _issue_next(w, request)
+        if rank_id != NONE:
+            destination_reserved(w, retry_reservation(w, rank_id))
+    else:
+        _complete(w, request)
+    return True
+
+
+@kernel
+def _issue(w: World, request: int, action: int) -> None:
+    w.handoffs[request].action = action
+    append_action(w.action_queues[QUEUE_PENDING], w.handoffs, request)
+
+
+@kernel
+def _issue_next(w: World, request: int) -> None:
+    """Issue the first action that applies now (§10.3), if any and none is under way."""
+    handoff = w.handoffs[request]
+    if handoff.action != 0 or handoff.is_complete == 1:
+        return
+    if handoff.is_cleaning_up == 1:
+        if handoff.is_submitted == 1 and handoff.source_cleaned == 0:
+            _issue(w, request, ACTION_CANCEL_SOURCE)
+        elif handoff.reserve_issued == 1 and handoff.destination_cleaned == 0:
+            _issue(w, request, ACTION_CANCEL_DESTINATION)
+        else:
+            _issue(w, request, ACTION_COMPLETE)
+    elif handoff.is_held == 1 and handoff.reserve_issued == 0:
+        handoff.reserve_issued = 1
+        _issue(w, request, ACTION_RESERVE)
+    elif handoff.is_held == 1 and handoff.is_reserved == 1 and handoff.transfer_issued == 0:
+        handoff.transfer_issued = 1
+        _issue(w, request, ACTION_TRANSFER)
+    elif handoff.is_transferred == 1 and handoff.activate_issued == 0:
+        handoff.activate_issued = 1
+        _issue(w, request, ACTION_ACTIVATE)
+    elif handoff.is_activated == 1 and handoff.release_issued == 0:
+        handoff.release_issued = 1
+        _issue(w, request, ACTION_RELEASE)
+    elif handoff.source_cleaned == 1:
+        _issue(w, request, ACTION_COMPLETE)
+
+
+@kernel
+def _action_target(w: World, request: int) -> tuple[int, int]:
+    """Return (pool, rank row or ``NONE``) that the action of a request addresses."""
+    handoff = w.handoffs[request]
+    action = handoff.action
+    if action == ACTION_SUBMIT:
+        return PREFILL, NONE
+    if action == ACTION_RELEASE or action == ACTION_CANCEL_SOURCE:
+        return PREFILL, int(handoff.prefill_rank)
+    if action == ACTION_ACTIVATE or action == ACTION_CANCEL_DESTINATION:
+        return DECODE, int(handoff.decode_rank)
+    return DECODE, NONE
+
+
+@kernel
+def _submit_prefill(w: World, request: int) -> None:
+    """Place the prefill copy, which generates one token and then keeps its KV."""
+    handoff = w.handoffs[request]
+    row = w.requests[request]
+    rank = w.ranks[place_in_pool(w, PREFILL)]
+    s = create_seq(
+        w.engines[PREFILL],
+        rank,
+        w.seqs,
+        w.arena,
+        w.entries,
+        w.entry_heads,
+        request,
+        np.int64(row.input_tokens),
+        1,
+        row.content_start,
+        np.int64(row.shared_blocks),
+        row.private_base,
+    )
+    w.seqs[s].is_source = 1
+    submit(rank, w.queues, w.seqs, s)
+    handoff.prefill_seq = s
+    handoff.prefill_rank = rank.id
+    handoff.is_submitted = 1
+    row.prefill_scheduler = rank.scheduler_id
+    refresh_worker(w, rank.worker)
+
+
+@kernel
+def _reserve_destination(w: World, request: int) -> None:
+    """Place the decode copy; it joins the rank's pending destinations, or fails for good."""
+    handoff = w.handoffs[request]
+    row = w.requests[request]
+    rank = w.ranks[place_in_pool(w, DECODE)]
+    s = create_seq(
+        w.engines[DECODE],
+        rank,
+        w.seqs,
+        w.arena,
+        w.entries,
+        w.entry_heads,
+        request,
+        np.int64(row.input_tokens),
+        np.int64(row.output_tokens),
+        row.content_start,
+        np.int64(row.shared_blocks),
+        row.private_base,
+    )
+    row.decode_route = rank.scheduler_id
+    if not accept_destination(w.engines[DECODE], rank, w.queues, w.seqs, s):
+        delete_seq(rank, w.seqs, w.arena, w.entries, w.entry_heads, s)
+        _record_terminal(w, request, REQUEST_FAILED)
+        handoff_failed(w, request)
+        return
+    handoff.decode_seq = s
+    handoff.decode_rank = rank.id
+    row.decode_scheduler = rank.scheduler_id
+    if w.workers[rank.worker].is_busy == 0:
+        destination_reserved(w, retry_reservation(w, rank.id))
+    refresh_worker(w, rank.worker)
+
+
+@kernel
+def _start_transfer(w: World, request: int) -> None:
+    """Begin the KV transfer: fixed delay, independent of all others (§11.1, §11.2)."""
+    engine = w.engines[PREFILL]
+    delay_ms = 0.0
+    if engine.transfer_is_timed == 1:
+        tokens = w.requests[request].input_tokens
+        if engine.transfers_missing_only == 1:
+            tokens = w.handoffs[request].transferable_tokens
+        delay_ms = (
+            tokens * engine.transfer_bytes_per_token / (engine.transfer_gb_s * 1e9) * 1000.0
+        )
+    if delay_ms > 0.0:
+        push_event(
+            w.clock, w.events, w.clock.now_ms + delay_ms, EVENT_TRANSFER_END, request, request
+        )
+    else:
+        transfer_completed(w, request)
+
+
+@kernel
+def _activate_destination(w: World, request: int) -> None:
+    handoff = w.handoffs[request]
+    rank = w.ranks[handoff.decode_rank]
+    activate_destination(
+        w.engines[DECODE],
+        rank,
+        w.queues,
+        w.seqs,
+        np.int64(handoff.decode_seq),
+        w.blocks,
+        w.arena,
+        w.entries,
+        w.contents,
+    )
+    w.requests[request].destination_activated_ms = w.clock.now_ms
+    handoff.is_activated = 1
+    _issue_next(w, request)
+    destination_reserved(w, retry_reservation(w, rank.id))
+    refresh_worker(w, rank.worker)
+
+
+@kernel
+def _leave_rank(w: World, rank_id: int, s: int) -> None:
+    """Take a sequence off its idle rank, if it is still there."""
+    if s == NONE:
+        return
+    rank = w.ranks[rank_id]
+    cancel_seq(rank, w.queues, w.seqs, s, w.blocks, w.entries)
+    delete_seq(rank, w.seqs, w.arena, w.entries, w.entry_heads, s)
+    refresh_worker(w, rank.worker)
+
+
+@kernel
+def _complete(w: World, request: int) -> None:
+    handoff = w.handoffs[request]
+    handoff.is_complete = 1
+    if handoff.is_cleaning_up == 1:
+        _record_terminal(w, request, REQUEST_CANCELED)
+        if handoff.is_counted == 1:
+            finish_logical_request(w, request)
+            return
+    _retire_if_over(w, request)
+
+
+@kernel
+def _retire_if_over(w: World, request: int) -> None:
+    handoff = w.handoffs[request]
+    if handoff.is_counted == 0 and handoff.is_complete == 1 and handoff.is_retired == 0:
+        handoff.is_retired = 1
+        w.clock.open_handoffs -= 1
+
+
+@kernel
+def _record_terminal(w: World, request: int, status: int) -> None:
+    record_terminal(
+        w.requests[request],
+        status,
+        w.gaps,
+        w.gap_heads,
+        w.statistics,
+        w.buckets,
+        w.clock.now_ms,
+    )

@@ -1,0 +1,54 @@
+"""Lists of worker rows in fixed arrays: ascending lists and a heap of the smallest."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aisim_gym.kernel import kernel
+
+
+@kernel
+def insert_ascending(roster: NDArray[np.int64], count: int, worker: int) -> None:
+    """Insert ``worker`` into the first ``count`` entries, which ascend."""
+    at = count
+    while at > 0 and roster[at - 1] > worker:
+        roster[at] = roster[at - 1]
+        at -= 1
+    roster[at] = worker
+
+
+@kernel
+def remove_ascending(roster: NDArray[np.int64], count: int, worker: int) -> None:
+    """Remove ``worker`` from the first ``count`` entries, which ascend."""
+    at = np.searchsorted(roster[:count], worker)
+    for i in range(at, count - 1):
+        roster[i] = roster[i + 1]
+
+
+@kernel
+def heap_push(roster: NDArray[np.int64], count: int, worker: int) -> None:
+    """Add ``worker`` to a binary heap of ``count`` entries."""
+    at = count
+    while at > 0 and roster[(at - 1) // 2] > worker:
+        roster[at] = roster[(at - 1) // 2]
+        at = (at - 1) // 2
+    roster[at] = worker
+
+
+@kernel
+def heap_pop(roster: NDArray[np.int64], count: int) -> int:
+    """Remove and return the smallest of a binary heap of ``count`` >= 1 entries."""
+    smallest = int(roster[0])
+    last = roster[count - 1]
+    at = 0
+    while True:
+        child = 2 * at + 1
+        if child >= count - 1:
+            break
+        if child + 1 < count - 1 and roster[child + 1] < roster[child]:
+            child += 1
+        if roster[child] >= last:
+            break
+        roster[at] = roster[child]
+        at = child
+    roster[at] = last
+    return smallest

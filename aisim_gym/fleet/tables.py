@@ -1,0 +1,157 @@
+"""Tables of the fleet: workers, pools, handoffs, events, the clock.
+
+Rules: replay-runtime.md §2, §6, §7, §10. Times are ms of simulated time.
+"""
+
+from typing import Protocol
+
+from aisim_gym.tables import F8, I1, I4, I8
+
+PREFILL, DECODE = 0, 1
+"""Row of a pool. An aggregated fleet has only ``DECODE``, as in the reference's reports."""
+
+WORKER_STARTING, WORKER_ACTIVE, WORKER_DRAINING, WORKER_REMOVED = 1, 2, 3, 4
+
+ROSTER_LIVE, ROSTER_ACTIVE, ROSTER_READY, ROSTER_DEFERRED = 0, 2, 4, 6
+NUM_ROSTERS = 8
+"""``rosters[ROSTER_ACTIVE + pool]``: worker rows of a pool. Live and active ones ascend; ready is a
+heap of workers that may start a pass; deferred ones started one without any effect."""
+
+EVENT_PASS_END, EVENT_WORKER_READY, EVENT_TRANSFER_END, EVENT_TICK = 0, 1, 2, 4
+"""Rank of an event among those at the same time (§2.2)."""
+
+CAUSE_PLANNER, CAUSE_READY, CAUSE_DRAINED = 0, 1, 2
+
+ACTION_SUBMIT, ACTION_RESERVE, ACTION_TRANSFER, ACTION_ACTIVATE, ACTION_RELEASE = 1, 2, 3, 4, 5
+ACTION_CANCEL_SOURCE, ACTION_CANCEL_DESTINATION, ACTION_COMPLETE = 6, 7, 8
+
+QUEUE_PENDING, QUEUE_NO_WORKER, QUEUE_DEFERRED = 0, 1, 3
+"""Action queues: to execute now; ``QUEUE_NO_WORKER + pool``: no active worker there;
+``QUEUE_DEFERRED + rank``: until that rank's pass ends."""
+
+
+class ClockRow(Protocol):
+    """State of the run as a whole."""
+
+    now_ms: F8
+    max_sim_ms: F8  # soft cap, +inf if none
+    next_tick_ms: F8  # the tick to arm after the first settle, +inf if none
+    is_disaggregated: I8
+    phase: I8  # of the settle iteration, to resume after growth
+    changed: I8  # 1: this iteration did something
+    next_arrival: I8  # request row
+    in_flight: I8  # admitted, not terminal for the client
+    open_handoffs: I8  # handoffs not yet retired
+    busy_events: I8  # pass ends and transfers in the heap
+    event_count: I8
+    event_order: I8  # ordinal of the next event pushed
+    tick_ordinal: I8  # ticks shown to the planner so far
+    tick_shown: I8  # 1: a tick waits for its decision
+    stuck_ticks: I8  # consecutive ticks in a run that nothing can move
+    collects_fpm: I8
+    captures_requests: I8  # keep the admission log
+    captures_operations: I8  # keep lifecycle operations
+    committed_prefill_tokens: I8
+    admission_count: I8
+    operation_count: I8
+    immediate_worker: I8  # its pass took no time and waits to be completed, or NONE
+    immediate_effects: I8  # 1: that pass admitted or preempted something
+    resumes_drive: I8  # 1: starting passes was interrupted by growth
+    passes_started: I8
+    instants_left: I8  # to settle before the run pauses for its caller
+    is_started: I8  # 1: the first instant is settled
+    room_kind: I8  # ROOM_... that must grow,
+    room_amount: I8  # and by how many elements at least
+
+
+class PoolRow(Protocol):
+    """One pool of workers."""
+
+    worker_seconds: F8
+    live_count: I8  # starting + active + draining
+    active_count: I8
+    starting_count: I8
+    draining_count: I8
+    num_workers: I8  # ever created, the next worker id
+    num_ranks: I8  # ever created, the next scheduler id
+    next_candidate: I8  # round-robin pointer
+    ready_count: I8
+    deferred_count: I8
+    drain_check: I8  # 1: a draining worker may have become removable
+
+
+class WorkerRow(Protocol):
+    """One worker and its life; times and operations are -1 until they happen."""
+
+    pool: I8
+    id: I8  # per pool, in creation order, never reused
+    state: I8
+    first_rank: I8  # row; its ranks follow
+    next_rank: I8  # round robin inside the worker
+    is_queued_ready: I8
+    is_deferred: I8
+    is_busy: I8  # a pass is in flight
+    pass_start_ms: F8
+    pass_end_ms: F8
+    wave: I8  # group passes since it was last drained
+    created_ms: F8
+    ready_ms: F8
+    draining_ms: F8
+    removed_ms: F8
+    created_operation: I8
+    ready_operation: I8
+    draining_operation: I8
+    removed_operation: I8
+
+
+class OperationRow(Protocol):
+    """One lifecycle operation: a batch of transitions of a pool (§8)."""
+
+    at_ms: F8
+    pool: I8
+    cause: I8  # CAUSE_...
+    tick_ordinal: I8  # -1 without a tick
+
+
+class EventRow(Protocol):
+    """One event of the heap, smallest first by (at_ms, rank, identity, order)."""
+
+    at_ms: F8
+    rank: I8  # EVENT_...
+    identity: I8
+    order: I8
+    subject: I8  # worker row or request row
+
+
+class HandoffRow(Protocol):
+    """Prefill-to-decode handoff of the request with the same row (§10)."""
+
+    action: I4  # issued and not yet done, or 0
+    next: I4  # in its action queue
+    prefill_seq: I4
+    decode_seq: I4
+    prefill_rank: I4  # rank rows, NONE until submitted or accepted
+    decode_rank: I4
+    transferable_tokens: I4
+    is_held: I1  # facts and issued actions, 0 or 1
+    is_reserved: I1
+    is_transferred: I1
+    is_activated: I1
+    is_submitted: I1
+    reserve_issued: I1
+    transfer_issued: I1
+    activate_issued: I1
+    release_issued: I1
+    source_cleaned: I1
+    destination_cleaned: I1
+    is_cleaning_up: I1
+    is_complete: I1
+    is_counted: I1  # in clock.in_flight
+    is_retired: I1
+
+
+class ActionQueueRow(Protocol):
+    """Ends of a list of requests whose handoff action waits."""
+
+    first: I8
+    last: I8

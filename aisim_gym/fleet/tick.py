@@ -1,0 +1,97 @@
+"""A scaling tick: what the planner is shown, and what its decision does.
+
+Rules: replay-runtime.md §13.3, §14.2, §14.3, §7.3.
+"""
+
+import math
+
+from aisim_gym.engine.fpm import write_idle_fpm
+from aisim_gym.fleet.event_heap import push_event
+from aisim_gym.fleet.handoff import wake_waiting_for_worker
+from aisim_gym.fleet.tables import (
+    DECODE,
+    EVENT_TICK,
+    PREFILL,
+    ROSTER_LIVE,
+    WORKER_ACTIVE,
+)
+from aisim_gym.fleet.worker_life import apply_target
+from aisim_gym.fleet.world import World
+from aisim_gym.kernel import kernel
+from aisim_gym.metrics.traffic_window import restart_window
+
+KEEP = -1
+"""Target that leaves a pool as it is."""
+
+_IDLE_MS = 1000.0
+
+
+@kernel
+def is_workload_done(w: World) -> bool:
+    """Return whether every request has arrived, ended and left no trace in the fleet (§3.3)."""
+    clock = w.clock
+    return bool(
+        clock.in_flight == 0
+        and clock.next_arrival == len(w.requests)
+        and clock.busy_events == 0
+        and clock.open_handoffs == 0
+    )
+
+
+@kernel
+def prepare_metrics(w: World, pool_id: int) -> None:
+    """Forget metrics of workers that are not active; give idle ranks their all-zero records."""
+    dp_size = w.engines[pool_id].dp_size
+    now_ms = w.clock.now_ms
+    for i in range(w.pools[pool_id].live_count):
+        worker = w.workers[w.rosters[ROSTER_LIVE + pool_id, i]]
+        for r in range(worker.first_rank, worker.first_rank + dp_size):
+            fpm = w.fpms[r]
+            if worker.state != WORKER_ACTIVE:
+                fpm.is_new = 0
+                fpm.published_ms = -1.0
+                continue
+            if fpm.published_ms < 0.0:
+                fpm.published_ms = now_ms
+            idle_ms = now_ms - fpm.published_ms
+            if idle_ms >= _IDLE_MS:
+                fpm.published_ms += math.floor(idle_ms / _IDLE_MS) * _IDLE_MS
+                write_idle_fpm(fpm)
+
+
+@kernel
+def apply_decision(w: World, target_prefill: int, target_decode: int, next_tick_ms: float) -> None:
+    """Apply the planner's answer to the tick shown last.
+
+    Args:
+        w: Modified in place; workers, ranks, events and operations must have room.
+        target_prefill: Workers wanted, or ``KEEP``; ignored by an aggregated fleet.
+        target_decode: Workers wanted, or ``KEEP``.
+        next_tick_ms: Next tick; not finite or not in the future means no more ticks.
+    """
+    clock = w.clock
+    for pool_id in range(PREFILL, DECODE + 1):
+        for i in range(w.pools[pool_id].live_count):
+            worker = w.workers[w.rosters[ROSTER_LIVE + pool_id, i]]
+            for r in range(worker.first_rank, worker.first_rank + w.engines[pool_id].dp_size):
+                w.fpms[r].is_new = 0
+    restart_window(w.traffic, clock.now_ms)
+    if clock.is_disaggregated == 1 and target_prefill != KEEP:
+        _scale(w, PREFILL, target_prefill)
+    if target_decode != KEEP:
+        _scale(w, DECODE, target_decode)
+    if math.isfinite(next_tick_ms) and next_tick_ms > clock.now_ms and not is_workload_done(w):
+        push_event(clock, w.events, next_tick_ms, EVENT_TICK, 0, 0)
+    else:
+        clock.collects_fpm = 0
+    clock.tick_ordinal += 1
+    clock.tick_shown = 0
+    clock.changed = 1
+
+
+@kernel
+def _scale(w: World, pool_id: int, target: int) -> None:
+    active_before = w.pools[pool_id].active_count
+    apply_target(w, pool_id, target, w.clock.tick_ordinal)
+    if w.clock.is_disaggregated == 1 and w.pools[pool_id].active_count > active_before:
+        wake_waiting_for_worker(w, pool_id)

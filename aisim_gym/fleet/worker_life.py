@@ -1,0 +1,254 @@
+"""Life of a worker: starting, active, draining, removed; scaling targets.
+
+Rules: replay-runtime.md §6.1, §6.3, §6.7, §7, §8.
+"""
+
+from aisim_gym.engine.tables import NONE, QUEUES_PER_RANK, RUNNING, WAITING
+from aisim_gym.fleet.action_queue import clear_queue
+from aisim_gym.fleet.event_heap import event_identity, push_event
+from aisim_gym.fleet.rosters import heap_push, insert_ascending, remove_ascending
+from aisim_gym.fleet.tables import (
+    CAUSE_DRAINED,
+    CAUSE_PLANNER,
+    CAUSE_READY,
+    EVENT_WORKER_READY,
+    QUEUE_DEFERRED,
+    ROSTER_ACTIVE,
+    ROSTER_LIVE,
+    ROSTER_READY,
+    WORKER_ACTIVE,
+    WORKER_DRAINING,
+    WORKER_REMOVED,
+    WORKER_STARTING,
+)
+from aisim_gym.fleet.world import World
+from aisim_gym.kernel import kernel
+
+
+@kernel
+def create_worker(w: World, pool_id: int, state: int, operation: int) -> int:
+    """Add a worker in state ``WORKER_STARTING`` or ``WORKER_ACTIVE``; return its row."""
+    pool = w.pools[pool_id]
+    row = w.pools[0].num_workers + w.pools[1].num_workers
+    rank_row = w.pools[0].num_ranks + w.pools[1].num_ranks
+    worker = w.workers[row]
+    worker.pool = pool_id
+    worker.id = pool.num_workers
+    worker.state = WORKER_STARTING
+    worker.first_rank = rank_row
+    worker.created_ms = w.clock.now_ms
+    worker.created_operation = operation
+    worker.ready_ms = -1.0
+    worker.ready_operation = NONE
+    worker.draining_ms = -1.0
+    worker.draining_operation = NONE
+    worker.removed_ms = -1.0
+    worker.removed_operation = NONE
+    for dp_rank in range(w.engines[pool_id].dp_size):
+        rank = w.ranks[rank_row + dp_rank]
+        rank.id = rank_row + dp_rank
+        rank.worker = row
+        rank.dp_rank = dp_rank
+        rank.scheduler_id = pool.num_ranks + dp_rank
+        rank.tried_seq = NONE
+        rank.lru_first = NONE
+        rank.lru_last = NONE
+        w.fpms[rank.id].published_ms = -1.0
+        clear_queue(w.action_queues[QUEUE_DEFERRED + rank.id])
+        for kind in range(QUEUES_PER_RANK):
+            queue = w.queues[QUEUES_PER_RANK * rank.id + kind]
+            queue.first = NONE
+            queue.last = NONE
+    pool.num_workers += 1
+    pool.num_ranks += w.engines[pool_id].dp_size
+    insert_ascending(w.rosters[ROSTER_LIVE + pool_id], pool.live_count, row)
+    pool.live_count += 1
+    pool.starting_count += 1
+    if state == WORKER_ACTIVE:
+        activate_worker(w, row, operation)
+    return int(row)
+
+
+@kernel
+def activate_worker(w: World, row: int, operation: int) -> None:
+    """Turn a starting worker active: placements may choose it from now on."""
+    worker = w.workers[row]
+    pool = w.pools[worker.pool]
+    worker.state = WORKER_ACTIVE
+    worker.ready_ms = w.clock.now_ms
+    worker.ready_operation = operation
+    pool.starting_count -= 1
+    insert_ascending(w.rosters[ROSTER_ACTIVE + worker.pool], pool.active_count, row)
+    pool.active_count += 1
+    if w.clock.collects_fpm == 1:
+        for r in range(worker.first_rank, worker.first_rank + w.engines[worker.pool].dp_size):
+            if w.fpms[r].published_ms < 0.0:
+                w.fpms[r].published_ms = w.clock.now_ms
+
+
+@kernel
+def apply_target(w: World, pool_id: int, target: int, tick_ordinal: int) -> None:
+    """Bring the non-draining workers of a pool to ``target`` (§7.1); table rows must suffice.
+
+    Args:
+        w: Modified in place.
+        pool_id: ``PREFILL`` or ``DECODE``.
+        target: Wanted number of starting and active workers, >= 0.
+        tick_ordinal: Tick that decided it.
+    """
+    pool = w.pools[pool_id]
+    effective = pool.active_count + pool.starting_count
+    if target == effective:
+        return
+    operation = record_operation(w, pool_id, CAUSE_PLANNER, tick_ordinal)
+    if target > effective:
+        startup_ms = w.engines[pool_id].startup_ms
+        for _ in range(target - effective):
+            if startup_ms > 0.0:
+                row = create_worker(w, pool_id, WORKER_STARTING, operation)
+                push_event(
+                    w.clock,
+                    w.events,
+                    w.clock.now_ms + startup_ms,
+                    EVENT_WORKER_READY,
+                    event_identity(pool_id, w.workers[row].id),
+                    row,
+                )
+            else:
+                create_worker(w, pool_id, WORKER_ACTIVE, operation)
+        return
+    excess = effective - target
+    at = pool.live_count - 1
+    while excess > 0 and pool.starting_count > 0:
+        row = w.rosters[ROSTER_LIVE + pool_id, at]
+        at -= 1
+        if w.workers[row].state == WORKER_STARTING:
+            pool.starting_count -= 1
+            _remove_worker(w, row, operation)
+            excess -= 1
+    while excess > 0:
+        begin_drain(w, w.rosters[ROSTER_ACTIVE + pool_id, pool.active_count - 1], operation)
+        excess -= 1
+    _remove_drained_workers(w, pool_id, operation)
+
+
+@kernel
+def begin_drain(w: World, row: int, operation: int) -> None:
+    """Take an active worker out of placement; it finishes what it has."""
+    worker = w.workers[row]
+    pool = w.pools[worker.pool]
+    worker.state = WORKER_DRAINING
+    worker.draining_ms = w.clock.now_ms
+    worker.draining_operation = operation
+    remove_ascending(w.rosters[ROSTER_ACTIVE + worker.pool], pool.active_count, row)
+    pool.active_count -= 1
+    pool.draining_count += 1
+    pool.drain_check = 1
+
+
+@kernel
+def settle_drained(w: World, pool_id: int) -> bool:
+    """Remove draining workers that have nothing left; return whether there were any."""
+    pool = w.pools[pool_id]
+    if pool.draining_count == 0 or pool.drain_check == 0:
+        return False
+    for i in range(pool.live_count):
+        row = w.rosters[ROSTER_LIVE + pool_id, i]
+        if w.workers[row].state == WORKER_DRAINING and is_drained(w, row):
+            operation = record_operation(w, pool_id, CAUSE_DRAINED, -1)
+            _remove_drained_workers(w, pool_id, operation)
+            return True
+    pool.drain_check = 0
+    return False
+
+
+@kernel
+def settle_ready(w: World, row: int) -> bool:
+    """Activate a worker whose startup has ended; False if it was cancelled meanwhile."""
+    worker = w.workers[row]
+    if worker.state != WORKER_STARTING:
+        return False
+    activate_worker(w, row, record_operation(w, worker.pool, CAUSE_READY, -1))
+    return True
+
+
+@kernel
+def is_drained(w: World, row: int) -> bool:
+    """Return whether a worker has no pass in flight and owns no request or held KV."""
+    worker = w.workers[row]
+    if worker.is_busy == 1:
+        return False
+    for r in range(worker.first_rank, worker.first_rank + w.engines[worker.pool].dp_size):
+        if w.ranks[r].owned_seqs > 0:
+            return False
+    return True
+
+
+@kernel
+def is_startable(w: World, row: int) -> bool:
+    """Return whether a worker has no pass in flight and something to run (§6.3)."""
+    worker = w.workers[row]
+    if worker.is_busy == 1:
+        return False
+    for r in range(worker.first_rank, worker.first_rank + w.engines[worker.pool].dp_size):
+        if w.queues[QUEUES_PER_RANK * r + WAITING].count > 0:
+            return True
+        if w.queues[QUEUES_PER_RANK * r + RUNNING].count > 0:
+            return True
+    return False
+
+
+@kernel
+def refresh_worker(w: World, row: int) -> None:
+    """Re-evaluate a worker after a command or the end of a pass."""
+    worker = w.workers[row]
+    pool = w.pools[worker.pool]
+    if is_startable(w, row):
+        if worker.is_queued_ready == 0:
+            worker.is_queued_ready = 1
+            heap_push(w.rosters[ROSTER_READY + worker.pool], pool.ready_count, row)
+            pool.ready_count += 1
+    elif is_drained(w, row):
+        worker.wave = 0
+        if worker.state == WORKER_DRAINING:
+            pool.drain_check = 1
+
+
+@kernel
+def record_operation(w: World, pool_id: int, cause: int, tick_ordinal: int) -> int:
+    """Return the ordinal of a new lifecycle operation, ``NONE`` if they are not captured."""
+    if w.clock.captures_operations == 0:
+        return NONE
+    ordinal = w.clock.operation_count
+    w.clock.operation_count += 1
+    operation = w.operations[ordinal]
+    operation.at_ms = w.clock.now_ms
+    operation.pool = pool_id
+    operation.cause = cause
+    operation.tick_ordinal = tick_ordinal
+    return int(ordinal)
+
+
+@kernel
+def _remove_drained_workers(w: World, pool_id: int, operation: int) -> None:
+    pool = w.pools[pool_id]
+    i = 0
+    while i < pool.live_count:
+        row = w.rosters[ROSTER_LIVE + pool_id, i]
+        if w.workers[row].state == WORKER_DRAINING and is_drained(w, row):
+            pool.draining_count -= 1
+            _remove_worker(w, row, operation)
+        else:
+            i += 1
+    pool.drain_check = 0
+
+
+@kernel
+def _remove_worker(w: World, row: int, operation: int) -> None:
+    worker = w.workers[row]
+    pool = w.pools[worker.pool]
+    worker.state = WORKER_REMOVED
+    worker.removed_ms = w.clock.now_ms
+    worker.removed_operation = operation
+    remove_ascending(w.rosters[ROSTER_LIVE + worker.pool], pool.live_count, row)
+    pool.live_count -= 1

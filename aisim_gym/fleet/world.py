@@ -1,0 +1,57 @@
+"""The world: every table of a run in one tuple, and how tables grow.
+
+Compiled functions that handle one event take the whole world; engine functions take just the
+tables they need.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aisim_gym.engine.fpm import FpmRow
+from aisim_gym.engine.tables import ArenaRow, BlockRow, EngineRow, PassRow, QueueRow, RankRow, SeqRow
+from aisim_gym.fleet.tables import (
+    ActionQueueRow,
+    ClockRow,
+    EventRow,
+    HandoffRow,
+    OperationRow,
+    PoolRow,
+    WorkerRow,
+)
+from aisim_gym.metrics.gap_statistics import StatisticsRow
+from aisim_gym.metrics.request_times import AdmissionRow, RequestRow
+from aisim_gym.metrics.traffic_window import TrafficRow
+from aisim_gym.tables import Table
+
+
+class World(NamedTuple):
+    """All state of a run. Row fields are views of one-row tables."""
+
+    clock: ClockRow
+    arena: ArenaRow
+    traffic: TrafficRow
+    engines: Table[EngineRow]  # (2,) by pool
+    pools: Table[PoolRow]  # (2,)
+    workers: Table[WorkerRow]
+    ranks: Table[RankRow]
+    passes: Table[PassRow]  # by rank
+    fpms: Table[FpmRow]  # by rank
+    queues: Table[QueueRow]  # QUEUES_PER_RANK per rank
+    seqs: Table[SeqRow]
+    blocks: Table[BlockRow]
+    entries: NDArray[np.int64]  # block lists of the sequences
+    entry_heads: NDArray[np.int64]
+    contents: NDArray[np.int64]  # identities of shared prompt blocks
+    requests: Table[RequestRow]
+    gaps: NDArray[np.float64]
+    gap_heads: NDArray[np.int64]
+    statistics: Table[StatisticsRow]  # (2,)
+    buckets: NDArray[np.int64]  # (2, NUM_BUCKETS)
+    handoffs: Table[HandoffRow]  # by request; empty for an aggregated fleet
+    action_queues: Table[ActionQueueRow]
+    events: Table[EventRow]
+    rosters: NDArray[np.int64]  # (NUM_ROSTERS, workers)
+    admissions: Table[AdmissionRow]
+    operations: Table[OperationRow]

@@ -1,0 +1,185 @@
+"""The tables of a run as Python holds them: built once, grown on demand, copied, written to a file."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aisim_gym.engine.fpm import FpmRow
+from aisim_gym.engine.kv_pool import link_blocks
+from aisim_gym.engine.slices import NUM_CLASSES
+from aisim_gym.engine.tables import (
+    NONE,
+    QUEUES_PER_RANK,
+    ArenaRow,
+    BlockRow,
+    EngineRow,
+    PassRow,
+    QueueRow,
+    RankRow,
+    SeqRow,
+)
+from aisim_gym.fleet.room import (
+    ROOM_ADMISSIONS,
+    ROOM_BLOCKS,
+    ROOM_EVENTS,
+    ROOM_GAPS,
+    ROOM_OPERATIONS,
+    ROOM_SEQS,
+)
+from aisim_gym.fleet.tables import (
+    NUM_ROSTERS,
+    QUEUE_DEFERRED,
+    ActionQueueRow,
+    ClockRow,
+    EventRow,
+    HandoffRow,
+    OperationRow,
+    PoolRow,
+    WorkerRow,
+)
+from aisim_gym.fleet.world import World
+from aisim_gym.metrics.gap_statistics import StatisticsRow
+from aisim_gym.metrics.request_times import AdmissionRow, RequestRow
+from aisim_gym.metrics.traffic_window import TrafficRow
+from aisim_gym.tables import Table, grow_table
+
+
+@dataclass
+class WorldState:
+    """Every table of a run; :meth:`world` is what compiled code takes.
+
+    The three one-row tables come first; shapes are those of :class:`World`.
+    """
+
+    clock: Table[ClockRow]
+    arena: Table[ArenaRow]
+    traffic: Table[TrafficRow]
+    engines: Table[EngineRow]
+    pools: Table[PoolRow]
+    workers: Table[WorkerRow]
+    ranks: Table[RankRow]
+    passes: Table[PassRow]
+    fpms: Table[FpmRow]
+    queues: Table[QueueRow]
+    seqs: Table[SeqRow]
+    blocks: Table[BlockRow]
+    entries: NDArray[np.int64]
+    entry_heads: NDArray[np.int64]
+    contents: NDArray[np.int64]
+    requests: Table[RequestRow]
+    gaps: NDArray[np.float64]
+    gap_heads: NDArray[np.int64]
+    statistics: Table[StatisticsRow]
+    buckets: NDArray[np.int64]
+    handoffs: Table[HandoffRow]
+    action_queues: Table[ActionQueueRow]
+    events: Table[EventRow]
+    rosters: NDArray[np.int64]
+    admissions: Table[AdmissionRow]
+    operations: Table[OperationRow]
+
+    def world(self) -> World:
+        """Return the tables as one tuple; valid until a table grows."""
+        tables = self.tables()
+        rows = {name: tables[name][0] for name in ("clock", "arena", "traffic")}
+        return World(**{**tables, **rows})
+
+    def tables(self) -> dict[str, Any]:
+        """Return the tables by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @classmethod
+    def from_tables(cls, tables: Mapping[str, Any]) -> Self:
+        """Build a state from tables by name; structured arrays become record arrays."""
+        return cls(
+            **{
+                field.name: tables[field.name].view(np.recarray)
+                if tables[field.name].dtype.names
+                else tables[field.name]
+                for field in fields(cls)
+            }
+        )
+
+    def copy(self) -> Self:
+        """Return an independent copy."""
+        return type(self)(**{name: table.copy() for name, table in self.tables().items()})
+
+    def make_room(self) -> None:
+        """Grow the table that the clock asks for, at least to twice its size."""
+        clock = self.clock[0]
+        amount = int(clock.room_amount)
+        if clock.room_kind == ROOM_SEQS:
+            self._grow_seqs(amount)
+        elif clock.room_kind == ROOM_BLOCKS:
+            self._grow_blocks(amount)
+        elif clock.room_kind == ROOM_EVENTS:
+            self.events = grow_table(self.events, 2 * len(self.events) + amount)
+        elif clock.room_kind == ROOM_ADMISSIONS:
+            self.admissions = grow_table(self.admissions, 2 * len(self.admissions) + amount)
+        elif clock.room_kind == ROOM_OPERATIONS:
+            self.operations = grow_table(self.operations, 2 * len(self.operations) + amount)
+        else:
+            assert clock.room_kind == ROOM_GAPS
+            self.gaps = _grow_array(self.gaps, 2 * len(self.gaps) + 128 * amount)
+
+    def make_room_for_workers(self, count: int, dp_size: int) -> None:
+        """Make sure that ``count`` more workers of ``dp_size`` ranks, and their events, fit."""
+        created = int(sum(self.pools["num_workers"]))
+        ranks = int(sum(self.pools["num_ranks"]))
+        if created + count > len(self.workers):
+            size = max(created + count, 2 * len(self.workers))
+            self.workers = grow_table(self.workers, size)
+            rosters = np.zeros((NUM_ROSTERS, size), np.int64)
+            rosters[:, : self.rosters.shape[1]] = self.rosters
+            self.rosters = rosters
+        if ranks + count * dp_size > len(self.ranks):
+            size = max(ranks + count * dp_size, 2 * len(self.ranks))
+            self.ranks = grow_table(self.ranks, size)
+            self.passes = grow_table(self.passes, size)
+            self.fpms = grow_table(self.fpms, size)
+            self.queues = grow_table(self.queues, QUEUES_PER_RANK * size)
+            self.action_queues = grow_table(self.action_queues, QUEUE_DEFERRED + size)
+        events = int(self.clock[0].event_count) + count + 4
+        if events > len(self.events):
+            self.events = grow_table(self.events, max(events, 2 * len(self.events)))
+        operations = int(self.clock[0].operation_count) + 2
+        if operations > len(self.operations):
+            self.operations = grow_table(self.operations, max(operations, 2 * len(self.operations)))
+
+    def _grow_seqs(self, entries: int) -> None:
+        """Make room for one more sequence, and for its block list."""
+        if self.arena[0].seq_free_count == 0:
+            count = len(self.seqs)
+            self.seqs = grow_table(self.seqs, max(64, 2 * count))
+            add_free_seqs(self.seqs, self.arena[0], count)
+        else:
+            used = int(self.entry_heads[NUM_CLASSES])
+            self.entries = _grow_array(self.entries, max(2 * len(self.entries), used + 2 * entries))
+
+    def _grow_blocks(self, amount: int) -> None:
+        """Make the block table larger, a power of two, and build its hash buckets anew."""
+        old = self.blocks
+        size = max(2 * len(old), 64)
+        while size - len(old) + self.arena[0].block_free_count < amount:
+            size *= 2
+        self.blocks = grow_table(old, size)
+        link_blocks(old, self.blocks, self.arena[0])
+
+
+def add_free_seqs(seqs: Table[SeqRow], arena: ArenaRow, first: int) -> None:
+    """Put the rows from ``first`` on in front of the free list."""
+    count = len(seqs)
+    seqs["request"][first:] = NONE
+    seqs["next"][first:] = np.arange(first + 1, count + 1)
+    seqs[count - 1].next = arena.seq_free
+    arena.seq_free = first
+    arena.seq_free_count += count - first
+
+
+def _grow_array(array: NDArray[Any], size: int) -> NDArray[Any]:
+    grown = np.zeros(size, array.dtype)
+    grown[: len(array)] = array
+    return grown

@@ -1,0 +1,33 @@
+"""The replay: clock, settle loop, ticks, snapshots, decisions."""
+
+from aisim_gym.replay.decision import ScalingDecision
+from aisim_gym.replay.policy import (
+    FleetDescription,
+    RoleDescription,
+    ScalingLimits,
+    ScalingPolicy,
+    describe_fleet,
+)
+from aisim_gym.replay.replay import Progress, Replay, TickRecord
+from aisim_gym.replay.snapshot import (
+    ForwardPassMetrics,
+    PoolSnapshot,
+    ScalingSnapshot,
+    TrafficStatistics,
+)
+
+__all__ = [
+    "FleetDescription",
+    "ForwardPassMetrics",
+    "PoolSnapshot",
+    "Progress",
+    "Replay",
+    "RoleDescription",
+    "ScalingDecision",
+    "ScalingLimits",
+    "ScalingPolicy",
+    "ScalingSnapshot",
+    "TickRecord",
+    "TrafficStatistics",
+    "describe_fleet",
+]

@@ -1,0 +1,102 @@
+"""The run loop: from one instant to the next, until a tick, the end, a pause or a dead end.
+
+Rules: replay-runtime.md §3, rulings.md 1. One compiled call per tick.
+"""
+
+import math
+
+from aisim_gym.engine.tables import NONE
+from aisim_gym.fleet.event_heap import next_event_ms, push_event
+from aisim_gym.fleet.tables import DECODE, EVENT_TICK, PREFILL, QUEUE_NO_WORKER, PoolRow
+from aisim_gym.fleet.tick import is_workload_done
+from aisim_gym.fleet.world import World
+from aisim_gym.kernel import kernel
+from aisim_gym.replay.settle import (
+    PHASE_PASS_ENDS,
+    STATUS_DONE,
+    STATUS_PAUSED,
+    STATUS_SETTLED,
+    STATUS_STUCK,
+    STATUS_TIME_LIMIT,
+    settle,
+)
+
+MAX_STUCK_TICKS = 1024
+"""Ticks granted to a run that nothing can move any more. The reference goes on as long as the
+planner asks for ticks, so a run whose planner stops by then ends exactly as there."""
+
+
+@kernel
+def advance(w: World) -> int:
+    """Run to the next tick, or as far as possible; return a ``STATUS_...``.
+
+    Args:
+        w: Modified in place. After ``STATUS_TICK`` the decision must be applied, after
+            ``STATUS_NEEDS_ROOM`` the table grown; then call again.
+    """
+    clock = w.clock
+    while True:
+        status = settle(w)
+        if status != STATUS_SETTLED:
+            return status
+        if clock.is_started == 0:
+            clock.is_started = 1
+            _arm_first_tick(w)
+        if is_workload_done(w):
+            return STATUS_DONE
+        at_ms = next_event_ms(clock, w.events)
+        if clock.next_arrival < len(w.requests):
+            at_ms = min(at_ms, w.requests[clock.next_arrival].arrival_ms)
+        if at_ms == math.inf:
+            return STATUS_STUCK
+        if at_ms > clock.max_sim_ms:
+            return STATUS_TIME_LIMIT
+        if clock.instants_left <= 0:
+            return STATUS_PAUSED
+        clock.instants_left -= 1
+        if not _only_ticks_can_follow(w):
+            clock.stuck_ticks = 0
+        elif w.events[0].rank == EVENT_TICK:
+            clock.stuck_ticks += 1
+            if clock.stuck_ticks > MAX_STUCK_TICKS:
+                return STATUS_STUCK
+        _move_clock(w, at_ms)
+        clock.phase = PHASE_PASS_ENDS
+
+
+@kernel
+def _arm_first_tick(w: World) -> None:
+    clock = w.clock
+    if math.isfinite(clock.next_tick_ms):
+        push_event(clock, w.events, max(clock.next_tick_ms, clock.now_ms), EVENT_TICK, 0, 0)
+    else:
+        clock.collects_fpm = 0
+
+
+@kernel
+def _only_ticks_can_follow(w: World) -> bool:
+    """Return whether no event, arrival, startup or later decision can move an open request."""
+    clock = w.clock
+    return bool(
+        clock.busy_events == 0
+        and clock.next_arrival == len(w.requests)
+        and w.pools[PREFILL].starting_count + w.pools[DECODE].starting_count == 0
+        and w.action_queues[QUEUE_NO_WORKER + PREFILL].first == NONE
+        and w.action_queues[QUEUE_NO_WORKER + DECODE].first == NONE
+        and clock.max_sim_ms == math.inf
+    )
+
+
+@kernel
+def _move_clock(w: World, at_ms: float) -> None:
+    """Move the clock; every live worker is paid for the time in between (§2.6)."""
+    elapsed_ms = at_ms - w.clock.now_ms
+    if elapsed_ms > 0.0:
+        _pay(w.pools[PREFILL], elapsed_ms)
+        _pay(w.pools[DECODE], elapsed_ms)
+        w.clock.now_ms = at_ms
+
+
+@kernel
+def _pay(pool: PoolRow, elapsed_ms: float) -> None:
+    pool.worker_seconds += float(pool.live_count) * elapsed_ms / 1000.0

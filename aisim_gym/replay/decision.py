@@ -1,0 +1,72 @@
+"""What a planner answers at a tick (replay-runtime.md §14.3)."""
+
+import math
+import operator
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self, SupportsFloat, SupportsIndex
+
+MAX_WORKERS = 1_000_000
+"""Largest target: far above any fleet, far below what memory could not hold."""
+
+
+@dataclass(frozen=True)
+class ScalingDecision:
+    """Worker targets and the time of the next tick.
+
+    Attributes:
+        target_prefill: Wanted active + starting prefill workers, None to leave them; ignored by an
+            aggregated fleet.
+        target_decode: The same for decode workers, or for the workers of an aggregated fleet.
+        next_tick_ms: Absolute time of the next tick in ms. None, a value that is not finite or not
+            later than now: no more ticks, the replay then runs to its end.
+    """
+
+    target_prefill: SupportsIndex | None = None
+    target_decode: SupportsIndex | None = None
+    next_tick_ms: SupportsFloat | SupportsIndex | None = None
+
+    @classmethod
+    def of(cls, answer: "ScalingDecision | Mapping[str, Any]") -> Self:
+        """Return the decision in a planner's answer, checked.
+
+        Args:
+            answer: A decision, or a mapping with all three keys (others are ignored).
+
+        Raises:
+            KeyError: If a key is missing.
+            TypeError: If a target is no integer or a time no number.
+            OverflowError: If a target is negative or too large.
+        """
+        if not isinstance(answer, ScalingDecision):
+            answer = ScalingDecision(
+                answer["target_prefill"], answer["target_decode"], answer["next_tick_ms"]
+            )
+        return cls(
+            _target("target_prefill", answer.target_prefill),
+            _target("target_decode", answer.target_decode),
+            None if answer.next_tick_ms is None else checked_time_ms(answer.next_tick_ms),
+        )
+
+
+def checked_time_ms(value: Any) -> float:
+    """Return a time as float; +inf for one that is not finite.
+
+    Raises:
+        TypeError: If it is no real number.
+    """
+    return float(value) if math.isfinite(value) else math.inf
+
+
+def _target(name: str, value: SupportsIndex | None) -> int | None:
+    if value is None:
+        return None
+    target = operator.index(value)
+    if target < 0:
+        raise OverflowError(
+            f"can't convert negative int to unsigned: {name} is {target}, expected >= 0 or None"
+        )
+    if target > MAX_WORKERS:
+        reason = "int too big to convert" if target >= 2**64 else "too many workers"
+        raise OverflowError(f"{reason}: {name} is {target}, expected at most {MAX_WORKERS}")
+    return target

@@ -1,0 +1,133 @@
+"""What a planner is, and what it is told about the fleet before a run (policies.md §0.1)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from aisim_gym.replay.decision import ScalingDecision
+from aisim_gym.replay.snapshot import ScalingSnapshot
+from aisim_gym.spec import AggregatedFleet, LaunchSpec, ReplaySpec
+
+DEFAULT_MAX_BATCHED_TOKENS = 8192
+DEFAULT_MAX_SEQS = 512
+
+
+@dataclass(frozen=True)
+class RoleDescription:
+    """Capacity of a worker of one role.
+
+    Attributes:
+        startup_s: Seconds from a decision to an active worker.
+        gpus_per_worker: Tensor-parallel size times data-parallel size.
+        max_batched_tokens: Token budget of a pass.
+        max_seqs: Running requests per rank.
+        max_kv_tokens: KV capacity of the worker, all ranks together, tokens.
+        context_length: Longest prompt + output, tokens, or None.
+        block_size: Tokens per KV block.
+    """
+
+    startup_s: float
+    gpus_per_worker: int
+    max_batched_tokens: int
+    max_seqs: int
+    max_kv_tokens: int
+    context_length: int | None
+    block_size: int
+
+
+@dataclass(frozen=True)
+class ScalingLimits:
+    """How a fleet may be scaled, and how often.
+
+    Attributes:
+        tick_s: Seconds between ticks, > 0.
+        min_workers: Fewest workers per pool.
+        max_workers: Most workers per pool, None without limit.
+        max_gpus: Most GPUs of the whole fleet, None without limit.
+    """
+
+    tick_s: float = 30.0
+    min_workers: int = 1
+    max_workers: int | None = None
+    max_gpus: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse limits that contradict themselves."""
+        if not self.tick_s > 0:
+            raise ValueError(f"tick_s: got {self.tick_s}, expected > 0")
+        if self.min_workers < 0:
+            raise ValueError(f"min_workers: got {self.min_workers}, expected >= 0")
+        if self.max_workers is not None and self.max_workers < self.min_workers:
+            raise ValueError(
+                f"max_workers: got {self.max_workers}, expected >= min_workers ({self.min_workers})"
+            )
+
+
+@dataclass(frozen=True)
+class FleetDescription:
+    """All a planner may know before the first tick; an aggregated fleet has only ``decode``."""
+
+    mode: Literal["agg", "disagg"]
+    decode: RoleDescription
+    prefill: RoleDescription | None = None
+    limits: ScalingLimits = ScalingLimits()
+    ttft_slo_ms: float | None = None
+    itl_slo_ms: float | None = None
+
+
+class ScalingPolicy(Protocol):
+    """A planner: three methods. It must depend on nothing but what it is given here.
+
+    Example: add a decode worker whenever requests queue for one.
+
+        >>> from aisim_gym.replay.decision import ScalingDecision
+        >>> class AddWhenQueued:
+        ...     def reset(self, fleet, seed=None):
+        ...         self.tick_ms = fleet.limits.tick_s * 1000.0
+        ...     def initial_tick_ms(self):
+        ...         return self.tick_ms
+        ...     def on_tick(self, snapshot):
+        ...         queued = sum(fpm.num_queued_decode for fpm in snapshot.decode.fpms)
+        ...         target = snapshot.decode.num_non_draining + (queued > 0)
+        ...         return ScalingDecision(None, target, snapshot.now_ms + self.tick_ms)
+    """
+
+    def reset(self, fleet: FleetDescription, seed: int | None = None) -> None:
+        """Prepare for a new run."""
+        ...
+
+    def initial_tick_ms(self) -> float:
+        """Return the time of the first tick in ms; +inf for none."""
+        ...
+
+    def on_tick(self, snapshot: ScalingSnapshot) -> ScalingDecision | Mapping[str, Any]:
+        """Return targets and the time of the next tick."""
+        ...
+
+
+def describe_fleet(spec: ReplaySpec, limits: ScalingLimits | None = None) -> FleetDescription:
+    """Return what a planner is told about the fleet of ``spec``."""
+    limits = limits or ScalingLimits()
+    sla = {"ttft_slo_ms": spec.sla.ttft_ms, "itl_slo_ms": spec.sla.itl_ms}
+    if isinstance(spec.fleet, AggregatedFleet):
+        return FleetDescription("agg", _describe_role(spec.fleet.engine), limits=limits, **sla)
+    return FleetDescription(
+        "disagg",
+        _describe_role(spec.fleet.decode),
+        _describe_role(spec.fleet.prefill),
+        limits=limits,
+        **sla,
+    )
+
+
+def _describe_role(launch: LaunchSpec) -> RoleDescription:
+    engine = launch.engine
+    return RoleDescription(
+        startup_s=launch.startup_time or 0.0,
+        gpus_per_worker=launch.tensor_parallel_size * launch.dp_size,
+        max_batched_tokens=engine.max_num_batched_tokens or DEFAULT_MAX_BATCHED_TOKENS,
+        max_seqs=engine.max_num_seqs or DEFAULT_MAX_SEQS,
+        max_kv_tokens=engine.num_gpu_blocks * engine.block_size * launch.dp_size,
+        context_length=engine.max_model_len,
+        block_size=engine.block_size,
+    )

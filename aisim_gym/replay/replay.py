@@ -1,0 +1,415 @@
+"""A replay: a workload running through a fleet, tick by tick."""
+
+import json
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn, Self
+
+import numpy as np
+
+from aisim_gym.engine.tables import NONE
+from aisim_gym.errors import ReplayError
+from aisim_gym.fleet.tables import DECODE, PREFILL
+from aisim_gym.fleet.tick import KEEP, apply_decision
+from aisim_gym.fleet.world_state import WorldState
+from aisim_gym.metrics.request_times import REQUEST_OPEN
+from aisim_gym.replay.advance import advance
+from aisim_gym.replay.build import build_world
+from aisim_gym.replay.decision import ScalingDecision, checked_time_ms
+from aisim_gym.replay.policy import ScalingLimits, ScalingPolicy, describe_fleet
+from aisim_gym.replay.settle import (
+    STATUS_DONE,
+    STATUS_NEEDS_ROOM,
+    STATUS_NO_WORKER,
+    STATUS_PAUSED,
+    STATUS_TICK,
+    STATUS_TIME_LIMIT,
+)
+from aisim_gym.replay.snapshot import ScalingSnapshot, take_snapshot
+from aisim_gym.spec import ReplaySpec, load_spec
+from aisim_gym.workload import RequestTable, load_workload
+
+SAVE_FORMAT = "aisim-replay/1"
+
+INSTANTS_PER_CALL = 100_000
+"""How much of a run one compiled call covers at most: a fraction of a second, so that progress is
+shown and an interrupt is noticed."""
+
+
+class TickRecord(NamedTuple):
+    """One line of the tick history: the fleet a planner saw, and its answer."""
+
+    tick_ordinal: int
+    now_ms: float
+    num_req: int
+    completed: int
+    avg_ttft_ms: float
+    avg_itl_ms: float
+    active_prefill: int
+    starting_prefill: int
+    draining_prefill: int
+    active_decode: int
+    starting_decode: int
+    draining_decode: int
+    target_prefill: int | None
+    target_decode: int | None
+    next_tick_ms: float | None
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is.
+
+    Attributes:
+        now_ms: Simulated time.
+        arrived: Requests that have arrived.
+        total: Requests of the workload.
+    """
+
+    now_ms: float
+    arrived: int
+    total: int
+
+
+@dataclass(init=False)
+class Replay:
+    """Runs a workload through a fleet, exactly like the reference.
+
+    A replay starts paused before time 0. :meth:`advance_to_tick` runs to the next scaling tick and
+    returns what a planner sees there; :meth:`apply` answers it. Without ticks one call runs to the
+    end. Results are read with :func:`aisim_gym.report.summarize`.
+
+    Example:
+        >>> from aisim_gym import Replay, requests_from_arrays
+        >>> requests = requests_from_arrays([0.0, 5.0], [100, 200], [3, 4])
+        >>> replay = Replay({"fleet": {"kind": "agg"}}, requests)
+        >>> replay.advance_to_tick() is None, replay.is_done
+        (True, True)
+
+    Attributes:
+        spec: What was asked for, every default filled in.
+        state: All tables of the run, for reports and tests.
+        ticks: One record per tick that was answered.
+    """
+
+    spec: ReplaySpec
+    state: WorldState = field(repr=False)
+    ticks: list[TickRecord] = field(repr=False)
+
+    def __init__(
+        self,
+        spec: ReplaySpec | Mapping[str, Any] | str | Path,
+        requests: RequestTable | None = None,
+        *,
+        initial_tick_ms: float | None = None,
+    ) -> None:
+        """Build a replay; nothing runs yet.
+
+        Args:
+            spec: A spec, a mapping, or the path of a TOML or JSON file.
+            requests: The workload; by default what ``spec.workload`` names.
+            initial_tick_ms: First tick, instead of ``spec.ticks.initial_tick_ms``.
+
+        Raises:
+            SpecError: If the spec is not valid.
+            WorkloadError: If the workload is not valid.
+            UnsupportedError: If this version does not replay what the spec asks for.
+        """
+        self.spec = spec if isinstance(spec, ReplaySpec) else load_spec(spec)
+        if requests is None:
+            requests = load_workload(self.spec.workload)
+        if initial_tick_ms is None:
+            initial_tick_ms = self.spec.ticks.initial_tick_ms
+        first_ms = math.inf if initial_tick_ms is None else checked_time_ms(initial_tick_ms)
+        self.state = build_world(self.spec, requests, first_ms)
+        self.ticks = []
+        self._status = STATUS_PAUSED
+        self._snapshot: ScalingSnapshot | None = None
+        self._wall_s = 0.0
+
+    @property
+    def now_ms(self) -> float:
+        """Simulated time in ms."""
+        return float(self.state.clock[0].now_ms)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every request has ended, or the time limit is reached."""
+        return self._status in (STATUS_DONE, STATUS_TIME_LIMIT)
+
+    @property
+    def hit_time_limit(self) -> bool:
+        """Whether ``max_sim_time_ms`` ended the run with work left."""
+        return bool(self._status == STATUS_TIME_LIMIT)
+
+    @property
+    def wall_s(self) -> float:
+        """Real seconds spent in this run so far."""
+        return self._wall_s
+
+    @property
+    def snapshot(self) -> ScalingSnapshot | None:
+        """The tick that waits for its decision, or None."""
+        if self.state.clock[0].tick_shown == 0:
+            return None
+        if self._snapshot is None:
+            self._snapshot = take_snapshot(self.state)
+        return self._snapshot
+
+    def advance_to_tick(
+        self, on_progress: Callable[[Progress], None] | None = None
+    ) -> ScalingSnapshot | None:
+        """Run to the next tick.
+
+        Args:
+            on_progress: Called now and then during a long run.
+
+        Returns:
+            What a planner sees at the tick, or None when the workload is done or the time limit is
+            reached.
+
+        Raises:
+            ReplayError: If a request can never run, or no worker is there for an arrival; also if
+                the last tick was not answered with :meth:`apply`.
+        """
+        clock = self.state.clock[0]
+        if clock.tick_shown == 1:
+            raise ReplayError(
+                f"tick {clock.tick_ordinal} at {clock.now_ms} ms waits for a decision: "
+                "call apply(ScalingDecision(...)) before advance_to_tick()"
+            )
+        if self.is_done:
+            return None
+        if self._status == STATUS_NO_WORKER:
+            self._raise_no_worker()
+        started_s = time.perf_counter()
+        try:
+            self._run(on_progress)
+        finally:
+            self._wall_s += time.perf_counter() - started_s
+        return self.snapshot
+
+    def apply(self, decision: ScalingDecision | Mapping[str, Any]) -> None:
+        """Answer the tick that :meth:`advance_to_tick` returned.
+
+        Args:
+            decision: Targets and next tick; a mapping needs all three keys.
+
+        Raises:
+            ReplayError: If no tick waits for a decision.
+            KeyError: If a mapping lacks a key.
+            TypeError: If a target is no integer or a time no number.
+            OverflowError: If a target is negative or too large.
+        """
+        snapshot = self.snapshot
+        if snapshot is None:
+            raise ReplayError(f"apply(): no tick waits for a decision at {self.now_ms} ms")
+        checked = ScalingDecision.of(decision)
+        target_prefill = _as_int(checked.target_prefill)
+        target_decode = _as_int(checked.target_decode)
+        state = self.state
+        for pool_id, target in ((PREFILL, target_prefill), (DECODE, target_decode)):
+            if target is not None:
+                pool = state.pools[pool_id]
+                new = max(0, target - int(pool.active_count + pool.starting_count))
+                state.make_room_for_workers(new, int(state.engines[pool_id].dp_size))
+        next_tick_ms = math.inf if checked.next_tick_ms is None else float(checked.next_tick_ms)
+        apply_decision(
+            state.world(),
+            KEEP if target_prefill is None else target_prefill,
+            KEEP if target_decode is None else target_decode,
+            next_tick_ms,
+        )
+        self._snapshot = None
+        if self.spec.capture_planner_details:
+            self.ticks.append(_tick_record(snapshot, target_prefill, target_decode, next_tick_ms))
+
+    @classmethod
+    def run(
+        cls,
+        spec: ReplaySpec | Mapping[str, Any] | str | Path,
+        policy: ScalingPolicy | None = None,
+        requests: RequestTable | None = None,
+        *,
+        limits: ScalingLimits | None = None,
+        seed: int | None = None,
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> Self:
+        """Return a finished replay with ``policy`` deciding at every tick.
+
+        Args:
+            spec: As for the constructor.
+            policy: The planner; None runs without ticks.
+            requests: As for the constructor.
+            limits: Told to the policy with the description of the fleet.
+            seed: Told to the policy.
+            on_progress: Called now and then.
+
+        Raises:
+            AisimError: As the constructor and :meth:`advance_to_tick`; what the policy raises
+                passes through unchanged.
+        """
+        spec = spec if isinstance(spec, ReplaySpec) else load_spec(spec)
+        first_ms = math.inf
+        if policy is not None:
+            policy.reset(describe_fleet(spec, limits), seed)
+            first_ms = policy.initial_tick_ms()
+        replay = cls(spec, requests, initial_tick_ms=first_ms)
+        while (snapshot := replay.advance_to_tick(on_progress)) is not None:
+            assert policy is not None
+            replay.apply(policy.on_tick(snapshot))
+        return replay
+
+    def fork(self) -> Self:
+        """Return an independent copy that continues from the same state."""
+        copy = object.__new__(type(self))
+        copy.spec = self.spec
+        copy.state = self.state.copy()
+        copy.ticks = list(self.ticks)
+        copy._status = self._status
+        copy._snapshot = self._snapshot
+        copy._wall_s = self._wall_s
+        return copy
+
+    def save(self, path: str | Path) -> None:
+        """Write the whole state to one file (``.npz``), to be continued with :meth:`load`."""
+        header = {
+            "format": SAVE_FORMAT,
+            "spec": json.loads(self.spec.to_json()),
+            "ticks": self.ticks,
+            "status": int(self._status),
+            "wall_s": self._wall_s,
+        }
+        tables = {name: np.asarray(table) for name, table in self.state.tables().items()}
+        with Path(path).expanduser().open("wb") as file:
+            np.savez_compressed(file, header=np.array(json.dumps(header)), **tables)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Return the replay that :meth:`save` wrote.
+
+        Raises:
+            ReplayError: If the file is no saved replay, or one of another version.
+        """
+        path = Path(path).expanduser()
+        with np.load(path, allow_pickle=False) as file:
+            names = set(file.files)
+            header = json.loads(str(file["header"])) if "header" in names else {}
+            if header.get("format") != SAVE_FORMAT:
+                raise ReplayError(
+                    f"{path.absolute()}: got format {header.get('format')!r}, "
+                    f"expected {SAVE_FORMAT!r}"
+                )
+            tables = {name: file[name] for name in names - {"header"}}
+        replay = object.__new__(cls)
+        replay.spec = load_spec(header["spec"])
+        replay.state = WorldState.from_tables(tables)
+        replay.ticks = [TickRecord(*tick) for tick in header["ticks"]]
+        replay._status = header["status"]
+        replay._snapshot = None
+        replay._wall_s = header["wall_s"]
+        return replay
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle tables as plain arrays."""
+        tables = {name: np.asarray(table) for name, table in self.state.tables().items()}
+        return {**self.__dict__, "state": tables}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore from a pickle."""
+        self.__dict__.update({**state, "state": WorldState.from_tables(state["state"])})
+
+    def _run(self, on_progress: Callable[[Progress], None] | None) -> None:
+        """Call the compiled loop until a tick, the end or an error."""
+        while True:
+            self.state.clock[0].instants_left = INSTANTS_PER_CALL
+            status = advance(self.state.world())
+            if status == STATUS_NEEDS_ROOM:
+                self.state.make_room()
+                continue
+            self._status = status
+            if on_progress is not None:
+                clock = self.state.clock[0]
+                total = len(self.state.requests)
+                on_progress(Progress(float(clock.now_ms), int(clock.next_arrival), total))
+            if status in (STATUS_TICK, STATUS_DONE, STATUS_TIME_LIMIT):
+                return
+            if status == STATUS_NO_WORKER:
+                self._raise_no_worker()
+            if status != STATUS_PAUSED:
+                self._raise_stuck()
+
+    def _raise_no_worker(self) -> NoReturn:
+        clock, pool = self.state.clock[0], self.state.pools[DECODE]
+        request = self.state.requests[int(clock.next_arrival)]
+        raise ReplayError(
+            "placement policy error: no active workers for round-robin placement "
+            f"(request {request.row + 1} arrives at {clock.now_ms} ms, "
+            f"{pool.starting_count} workers are starting, {pool.draining_count} draining)"
+        )
+
+    def _raise_stuck(self) -> NoReturn:
+        state = self.state
+        clock = state.clock[0]
+        if clock.is_disaggregated == 0:
+            what = "offline replay detected an effect-free zero-duration pass"
+        elif sum(state.pools["ready_count"] + state.pools["deferred_count"]) > 0:
+            what = "offline disagg replay encountered an effect-free zero-duration pass"
+        else:
+            what = "offline disagg replay reached a dead end"
+        rows = np.asarray(state.requests)[: clock.next_arrival]
+        stuck = np.flatnonzero(rows["status"] == REQUEST_OPEN)
+        request = stuck[np.argmin(rows["row"][stuck])]
+        raise ReplayError(
+            f"replay invariant violated: {what} with {clock.in_flight} in-flight requests remaining "
+            f"(stuck at {clock.now_ms} ms: {len(stuck)}, first request {rows['row'][request] + 1} "
+            f"{self._place_of(int(request))})"
+        )
+
+    def _place_of(self, request: int) -> str:
+        """Say where an unfinished request is."""
+        state = self.state
+        row = state.requests[request]
+        is_disaggregated = state.clock[0].is_disaggregated == 1
+        if row.decode_scheduler != NONE:
+            pool_id, scheduler = DECODE, int(row.decode_scheduler)
+        elif row.prefill_scheduler != NONE:
+            pool_id, scheduler = PREFILL, int(row.prefill_scheduler)
+        else:
+            return "waiting for a prefill worker"
+        name = ("prefill", "decode")[pool_id] if is_disaggregated else "aggregated"
+        worker = scheduler // int(state.engines[pool_id].dp_size)
+        return f"on {name} worker {worker}, {row.input_tokens} input tokens"
+
+
+def _as_int(target: Any) -> int | None:
+    return None if target is None else int(target)
+
+
+def _tick_record(
+    snapshot: ScalingSnapshot,
+    target_prefill: int | None,
+    target_decode: int | None,
+    next_tick_ms: float,
+) -> TickRecord:
+    traffic, prefill, decode = snapshot.traffic, snapshot.prefill, snapshot.decode
+    return TickRecord(
+        snapshot.tick_ordinal,
+        snapshot.now_ms,
+        traffic.num_req,
+        traffic.shape_count,
+        traffic.avg_ttft_ms,
+        traffic.avg_itl_ms,
+        len(prefill.active_ids),
+        len(prefill.starting_ids),
+        len(prefill.draining_ids),
+        len(decode.active_ids),
+        len(decode.starting_ids),
+        len(decode.draining_ids),
+        target_prefill,
+        target_decode,
+        next_tick_ms if math.isfinite(next_tick_ms) else None,
+    )

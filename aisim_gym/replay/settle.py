@@ -1,0 +1,215 @@
+"""Settling an instant: everything that happens at one point of simulated time, in order.
+
+Rules: replay-runtime.md §4 (aggregated), §5 (disaggregated), rulings.md 3. One iteration runs the
+phases below once; iterations repeat until one changed nothing:
+
+1. pass ends, 2. workers that become ready, 3. transfers that end, 4. handoff actions,
+5. arrivals, 6. start passes (prefill, then decode), 7. removal of drained workers, 8. the tick.
+
+Transfers and handoff actions exist only in a disaggregated fleet. There an arrival's first action
+runs in the next iteration; in an aggregated fleet an arrival is placed at once.
+"""
+
+import numpy as np
+
+from aisim_gym.engine.commands import create_seq, submit
+from aisim_gym.engine.tables import NONE
+from aisim_gym.fleet.event_heap import peek_due, pop_due
+from aisim_gym.fleet.group_pass import (
+    NEEDS_ROOM,
+    STARTED_NOTHING,
+    complete_immediate_pass,
+    complete_pass,
+    drive_pool,
+    has_room_for_pass_end,
+)
+from aisim_gym.fleet.handoff import (
+    begin_handoff,
+    execute_first_action,
+    has_room_for_action,
+    transfer_completed,
+    wake_waiting_for_worker,
+)
+from aisim_gym.fleet.placement import place_aggregated
+from aisim_gym.fleet.room import has_room_for_operations, has_room_for_seq
+from aisim_gym.fleet.tables import (
+    DECODE,
+    EVENT_PASS_END,
+    EVENT_TICK,
+    EVENT_TRANSFER_END,
+    EVENT_WORKER_READY,
+    PREFILL,
+    QUEUE_PENDING,
+)
+from aisim_gym.fleet.tick import is_workload_done, prepare_metrics
+from aisim_gym.fleet.worker_life import refresh_worker, settle_drained, settle_ready
+from aisim_gym.fleet.world import World
+from aisim_gym.kernel import kernel
+
+STATUS_SETTLED, STATUS_TICK, STATUS_NEEDS_ROOM, STATUS_DONE, STATUS_TIME_LIMIT = 0, 1, 2, 3, 4
+STATUS_PAUSED, STATUS_NO_WORKER, STATUS_STUCK = 5, 6, 7
+
+PHASE_SETTLED, PHASE_PASS_ENDS, PHASE_READY, PHASE_TRANSFERS, PHASE_ACTIONS = 0, 1, 2, 3, 4
+PHASE_ARRIVALS, PHASE_DRIVE_PREFILL, PHASE_DRIVE_DECODE, PHASE_DRAINED, PHASE_TICK = 5, 6, 7, 8, 9
+
+
+@kernel
+def settle(w: World) -> int:
+    """Settle the current instant, resuming in ``clock.phase``.
+
+    Returns:
+        ``STATUS_SETTLED``; or ``STATUS_TICK``, ``STATUS_NEEDS_ROOM``, ``STATUS_NO_WORKER`` with the
+        phase left where the next call must go on.
+    """
+    clock = w.clock
+    while clock.phase != PHASE_SETTLED:
+        if clock.phase == PHASE_PASS_ENDS:
+            if not _end_passes(w):
+                return STATUS_NEEDS_ROOM
+            clock.phase = PHASE_READY
+        if clock.phase == PHASE_READY:
+            if not _activate_ready_workers(w):
+                return STATUS_NEEDS_ROOM
+            clock.phase = PHASE_TRANSFERS
+        if clock.phase == PHASE_TRANSFERS:
+            if clock.is_disaggregated == 1:
+                _end_transfers(w)
+            clock.phase = PHASE_ACTIONS
+        if clock.phase == PHASE_ACTIONS:
+            if clock.is_disaggregated == 1 and not _execute_actions(w):
+                return STATUS_NEEDS_ROOM
+            clock.phase = PHASE_ARRIVALS
+        if clock.phase == PHASE_ARRIVALS:
+            status = _admit_arrivals(w)
+            if status != STATUS_SETTLED:
+                return status
+            clock.phase = PHASE_DRIVE_PREFILL
+        if clock.phase == PHASE_DRIVE_PREFILL:
+            if clock.is_disaggregated == 1 and not _drive(w, PREFILL):
+                return STATUS_NEEDS_ROOM
+            clock.phase = PHASE_DRIVE_DECODE
+        if clock.phase == PHASE_DRIVE_DECODE:
+            if not _drive(w, DECODE):
+                return STATUS_NEEDS_ROOM
+            clock.phase = PHASE_DRAINED
+        if clock.phase == PHASE_DRAINED:
+            if not has_room_for_operations(w, 2):
+                return STATUS_NEEDS_ROOM
+            if settle_drained(w, PREFILL):
+                clock.changed = 1
+            if settle_drained(w, DECODE):
+                clock.changed = 1
+            clock.phase = PHASE_TICK
+        if clock.phase == PHASE_TICK:
+            while pop_due(clock, w.events, EVENT_TICK) >= 0:
+                if not is_workload_done(w):
+                    prepare_metrics(w, PREFILL)
+                    prepare_metrics(w, DECODE)
+                    clock.tick_shown = 1
+                    return STATUS_TICK
+            clock.phase = PHASE_PASS_ENDS if clock.changed == 1 else PHASE_SETTLED
+            clock.changed = 0
+    return STATUS_SETTLED
+
+
+@kernel
+def _end_passes(w: World) -> bool:
+    while True:
+        row = peek_due(w.clock, w.events, EVENT_PASS_END)
+        if row < 0:
+            return True
+        if not has_room_for_pass_end(w, row):
+            return False
+        pop_due(w.clock, w.events, EVENT_PASS_END)
+        complete_pass(w, row, True)
+        refresh_worker(w, row)
+        w.clock.changed = 1
+
+
+@kernel
+def _activate_ready_workers(w: World) -> bool:
+    while peek_due(w.clock, w.events, EVENT_WORKER_READY) >= 0:
+        if not has_room_for_operations(w, 1):
+            return False
+        row = pop_due(w.clock, w.events, EVENT_WORKER_READY)
+        if settle_ready(w, row):
+            if w.clock.is_disaggregated == 1:
+                wake_waiting_for_worker(w, w.workers[row].pool)
+            w.clock.changed = 1
+    return True
+
+
+@kernel
+def _end_transfers(w: World) -> None:
+    while True:
+        request = pop_due(w.clock, w.events, EVENT_TRANSFER_END)
+        if request < 0:
+            return
+        if w.handoffs[request].is_retired == 0:
+            transfer_completed(w, request)
+            w.clock.changed = 1
+
+
+@kernel
+def _execute_actions(w: World) -> bool:
+    while w.action_queues[QUEUE_PENDING].first != NONE:
+        if not has_room_for_action(w):
+            return False
+        if execute_first_action(w):
+            w.clock.changed = 1
+    return True
+
+
+@kernel
+def _admit_arrivals(w: World) -> int:
+    clock = w.clock
+    while clock.next_arrival < len(w.requests):
+        request = clock.next_arrival
+        row = w.requests[request]
+        if row.arrival_ms > clock.now_ms:
+            break
+        if clock.is_disaggregated == 1:
+            begin_handoff(w, request)
+        else:
+            if w.pools[DECODE].active_count == 0:
+                return STATUS_NO_WORKER
+            prompt_tokens = np.int64(row.input_tokens)
+            output_tokens = np.int64(row.output_tokens)
+            if not has_room_for_seq(w, DECODE, prompt_tokens + output_tokens):
+                return STATUS_NEEDS_ROOM
+            rank = w.ranks[place_aggregated(w)]
+            s = create_seq(
+                w.engines[DECODE],
+                rank,
+                w.seqs,
+                w.arena,
+                w.entries,
+                w.entry_heads,
+                request,
+                prompt_tokens,
+                output_tokens,
+                row.content_start,
+                np.int64(row.shared_blocks),
+                row.private_base,
+            )
+            submit(rank, w.queues, w.seqs, s)
+            row.decode_scheduler = rank.scheduler_id
+            refresh_worker(w, rank.worker)
+        clock.next_arrival += 1
+        clock.in_flight += 1
+        w.traffic.num_req += 1
+        clock.changed = 1
+    return STATUS_SETTLED
+
+
+@kernel
+def _drive(w: World, pool_id: int) -> bool:
+    while True:
+        if w.clock.immediate_worker != NONE and not complete_immediate_pass(w):
+            return False
+        outcome = drive_pool(w, pool_id)
+        if outcome == NEEDS_ROOM:
+            return False
+        if outcome == STARTED_NOTHING:
+            return True
+        w.clock.changed = 1

@@ -1,0 +1,45 @@
+"""What a replay is made of: validated, frozen models with the reference's names and defaults."""
+
+from aisim_gym.spec.engine import EngineSpec, SglangSpec, TrtllmSpec
+from aisim_gym.spec.fleet import AggregatedFleet, DisaggregatedFleet, FleetSpec
+from aisim_gym.spec.generator import GeneratorSpec
+from aisim_gym.spec.launch import DynamoSpec, LaunchSpec, ReasoningSpec, parse_launch_config
+from aisim_gym.spec.loading import dump_spec, load_spec
+from aisim_gym.spec.reference_arguments import (
+    ReferenceArguments,
+    replay_spec_from_reference_arguments,
+)
+from aisim_gym.spec.refusals import NegativeCountError, UnsupportedSpecError
+from aisim_gym.spec.replay import ReplaySpec
+from aisim_gym.spec.sla import SlaSpec
+from aisim_gym.spec.ticks import TickSpec
+from aisim_gym.spec.timing import ExternalTiming, FixedTiming, PolynomialTiming, TimingModel
+from aisim_gym.spec.workload import WorkloadSpec
+
+__all__ = [
+    "AggregatedFleet",
+    "DisaggregatedFleet",
+    "DynamoSpec",
+    "EngineSpec",
+    "ExternalTiming",
+    "FixedTiming",
+    "FleetSpec",
+    "GeneratorSpec",
+    "LaunchSpec",
+    "NegativeCountError",
+    "PolynomialTiming",
+    "ReasoningSpec",
+    "ReferenceArguments",
+    "ReplaySpec",
+    "SglangSpec",
+    "SlaSpec",
+    "TickSpec",
+    "TimingModel",
+    "TrtllmSpec",
+    "UnsupportedSpecError",
+    "WorkloadSpec",
+    "dump_spec",
+    "load_spec",
+    "parse_launch_config",
+    "replay_spec_from_reference_arguments",
+]

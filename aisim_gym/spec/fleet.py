@@ -1,0 +1,78 @@
+"""The fleet: pools of workers and how they are launched (replay-runtime.md §6, §19)."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from aisim_gym.spec.launch import LaunchSpec
+from aisim_gym.spec.model import SpecModel
+from aisim_gym.spec.scalars import Count, Refusal, RustType
+
+
+def _empty_pool(pool: str) -> Refusal:
+    return Refusal(f"invalid replay spec: {pool} pool must start with at least one worker")
+
+
+class AggregatedFleet(SpecModel):
+    """One pool whose workers prefill and decode."""
+
+    kind: Literal["agg"] = Field(default="agg", description="Topology")
+    num_workers: Annotated[Count, _empty_pool("aggregated")] = Field(
+        default=1, gt=0, description="Workers at the start, >= 1"
+    )
+    engine: LaunchSpec = Field(
+        default=LaunchSpec(), description="Launch config; engine.worker_type is aggregated"
+    )
+
+    @model_validator(mode="after")
+    def _check_worker_type(self) -> Self:
+        worker_type = self.engine.engine.worker_type
+        if worker_type != "aggregated":
+            raise ValueError(
+                f"offline replay only supports aggregated workers, got {worker_type.capitalize()}; "
+                "leave engine.worker_type out, or use a fleet of kind `disagg`"
+            )
+        return self
+
+
+class DisaggregatedFleet(SpecModel):
+    """A pool of prefill workers that hand their requests to a pool of decode workers."""
+
+    kind: Literal["disagg"] = Field(default="disagg", description="Topology")
+    num_prefill_workers: Annotated[Count, _empty_pool("prefill")] = Field(
+        default=1, gt=0, description="Prefill workers at the start, >= 1"
+    )
+    num_decode_workers: Annotated[Count, _empty_pool("decode")] = Field(
+        default=1, gt=0, description="Decode workers at the start, >= 1"
+    )
+    prefill: LaunchSpec = Field(description="Launch config; engine.worker_type must be prefill")
+    decode: LaunchSpec = Field(description="Launch config; engine.worker_type must be decode")
+
+    @model_validator(mode="after")
+    def _check_roles_fit(self) -> Self:
+        prefill, decode = self.prefill.engine, self.decode.engine
+        for role, engine in (("prefill", prefill), ("decode", decode)):
+            if engine.worker_type != role:
+                raise ValueError(
+                    f"offline disaggregated replay requires {role}_engine_args.worker_type={role}, "
+                    f"got {engine.worker_type.capitalize()}; "
+                    f'set {role}.engine.worker_type = "{role}"'
+                )
+        if prefill.block_size != decode.block_size:
+            raise ValueError(
+                "offline disaggregated replay requires matching prefill/decode block_size, "
+                f"got {prefill.block_size} and {decode.block_size}"
+            )
+        if prefill.backend != decode.backend:
+            raise ValueError(
+                "replay invariant violated: offline disaggregated replay requires matching backend "
+                f"engine types, got {prefill.backend} and {decode.backend}"
+            )
+        return self
+
+
+FleetSpec = Annotated[
+    AggregatedFleet | DisaggregatedFleet,
+    Field(discriminator="kind"),
+    RustType("a table with `kind`", "`agg` or `disagg`"),
+]

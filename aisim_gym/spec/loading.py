@@ -1,0 +1,69 @@
+"""Replay specifications as files: TOML or JSON in, JSON out.
+
+Nothing is written as TOML: it has no null, and null is a value here (``max_num_seqs = null`` means
+no limit). For the same reason a limit can only be switched off in JSON.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from aisim_gym.errors import SpecError
+from aisim_gym.spec.json_text import parse_json
+from aisim_gym.spec.replay import ReplaySpec
+
+
+def load_spec(source: str | Path | Mapping[str, Any]) -> ReplaySpec:
+    """Read a replay specification.
+
+    Args:
+        source: A ``.toml`` or ``.json`` file (UTF-8, a byte order mark is allowed), or plain data.
+            Relative trace paths in a file start at its folder and become absolute; in plain data
+            they stay as they are. ``~`` is expanded in both.
+
+    Raises:
+        SpecError: If the file cannot be read or the specification is not valid: file, path of the
+            field, what was given, what is allowed.
+    """
+    if isinstance(source, Mapping):
+        return ReplaySpec.from_data(source)
+    path = Path(source).expanduser()
+    return ReplaySpec.from_data(_read_data(path), source=str(source), folder=path.parent)
+
+
+def dump_spec(spec: ReplaySpec, path: str | Path) -> None:
+    """Write ``spec``, every default filled in, to a ``.json`` file.
+
+    Relative trace paths are written as absolute ones, so that the file means the same everywhere;
+    a spec without relative paths loads back equal.
+
+    Raises:
+        SpecError: If the file name does not end in ``.json``.
+    """
+    target = Path(path).expanduser()
+    if target.suffix != ".json":
+        raise SpecError(f"cannot write {path}: expected a file name that ends in .json")
+    files = spec.workload.trace_files
+    if files:
+        absolute = tuple(file.absolute() for file in files)
+        workload = spec.workload.model_copy(update={"trace_files": absolute})
+        spec = spec.model_copy(update={"workload": workload})
+    target.write_text(spec.to_json(), encoding="utf-8")
+
+
+def _read_data(path: Path) -> Any:
+    if path.suffix not in {".toml", ".json"}:
+        raise SpecError(f"cannot read {path}: expected a file name that ends in .toml or .json")
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise SpecError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise SpecError(f"cannot read {path}: not UTF-8 ({error.reason})") from error
+    if path.suffix == ".json":
+        return parse_json(text, source=str(path))
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SpecError(f"invalid TOML: {error} ({path})") from None

@@ -1,0 +1,221 @@
+"""From the keyword arguments of the reference's Python entry point to a ReplaySpec.
+
+The arguments are those of ``run_mocker_trace_replay`` in ai-dynamo-runtime 1.6.1; which of them
+go together is in replay-runtime.md §19 and workloads.md §14.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict, Unpack, cast
+
+from aisim_gym.errors import SpecError
+from aisim_gym.spec.launch import LaunchSpec, parse_launch_config
+from aisim_gym.spec.refusals import UnsupportedSpecError
+from aisim_gym.spec.replay import ReplaySpec
+from aisim_gym.spec.wording import closest
+from aisim_gym.spec.workload import TRACE_FORMAT_ALIASES
+
+EngineArguments = Mapping[str, Any] | str | LaunchSpec
+
+AGENTIC_FORMATS = frozenset({"agentic_mooncake", "weka", "dynamo"})
+DEFAULT_TELEMETRY_INTERVAL_MS = 1000.0
+
+
+class ReferenceArguments(TypedDict, total=False):
+    """The arguments of the reference; None means the default where None is allowed."""
+
+    trace_files: Sequence[str | os.PathLike[str]]
+    extra_engine_args: EngineArguments | None
+    prefill_engine_args: EngineArguments | None
+    decode_engine_args: EngineArguments | None
+    router_config: object | None
+    ais_perf_config: object | None
+    num_workers: int
+    num_prefill_workers: int
+    num_decode_workers: int
+    replay_concurrency: int | None
+    replay_mode: str
+    router_mode: str
+    arrival_speedup_ratio: float
+    trace_block_size: int | None
+    trace_format: str
+    trace_shared_prefix_ratio: float
+    trace_num_prefix_groups: int
+    report_jsonl_path: str | os.PathLike[str] | None
+    max_sim_time_ms: float | None
+    model_name: str | None
+    sla_ttft_ms: float | None
+    sla_itl_ms: float | None
+    sla_e2e_ms: float | None
+    capture_per_request: bool
+    capture_planner_details: bool
+    scaling_policy: object | None
+    agentic_lanes: int | None
+    execution_model: str | None
+    weka_nested_timestamp_basis: str | None
+    capture_telemetry: bool
+    telemetry_sample_interval_ms: float
+    telemetry_callback: object | None
+    telemetry_jsonl_path: str | os.PathLike[str] | None
+    kv_event_lag_ms: float | None
+
+
+def replay_spec_from_reference_arguments(**arguments: Unpack[ReferenceArguments]) -> ReplaySpec:
+    """Return the spec that says the same as a call of the reference's trace replay.
+
+    Defaults are the reference's: unlike in a ``ReplaySpec``, ``capture_per_request`` is off. What
+    belongs to the run and not to its specification (``scaling_policy``, ``telemetry_callback`` and
+    the two ``*_jsonl_path``) only switches on what it needs captured. ``model_name``,
+    ``execution_model`` and the prefix options, which matter only to formats that are not
+    replayed, are ignored. ``trace_files`` may be left out when requests are given as arrays.
+
+    Raises:
+        SpecError: If a value or a combination is not valid, with the reference's text.
+        TypeError: For an unknown keyword; names the closest one.
+    """
+    _refuse_unknown_keywords(arguments)
+    _check_mode(arguments)
+    _check_agentic_options(arguments)
+    _refuse_unsupported(arguments)
+    given = cast(dict[str, Any], arguments)
+    workload = _pick(
+        given, "trace_files", "trace_format", "arrival_speedup_ratio", "replay_concurrency"
+    )
+    if given.get("trace_block_size") is not None:
+        workload["trace_block_size"] = given["trace_block_size"]
+    options = _pick(
+        given, "max_sim_time_ms", "router_mode", "kv_event_lag_ms", "capture_planner_details"
+    )
+    options["capture_per_request"] = given.get("capture_per_request", False)
+    if given.get("report_jsonl_path") is not None:
+        options["capture_per_request"] = True
+    if _wants_telemetry(given):
+        options["telemetry_sample_interval_ms"] = given.get(
+            "telemetry_sample_interval_ms", DEFAULT_TELEMETRY_INTERVAL_MS
+        )
+    return ReplaySpec.from_data(
+        {
+            "fleet": _select_fleet(given),
+            "workload": workload,
+            "sla": {name: given.get(f"sla_{name}") for name in ("ttft_ms", "itl_ms", "e2e_ms")},
+            **options,
+        }
+    )
+
+
+def _pick(given: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: given[name] for name in names if name in given}
+
+
+def _wants_telemetry(given: Mapping[str, Any]) -> bool:
+    return bool(given.get("capture_telemetry")) or any(
+        given.get(name) is not None for name in ("telemetry_callback", "telemetry_jsonl_path")
+    )
+
+
+def _refuse_unknown_keywords(arguments: Mapping[str, object]) -> None:
+    known = ReferenceArguments.__annotations__
+    for name in arguments:
+        if name not in known:
+            raise TypeError(
+                "replay_spec_from_reference_arguments() got an unexpected keyword argument "
+                f"'{name}'{closest(name, known)} (allowed: {', '.join(known)})"
+            )
+
+
+def _check_mode(arguments: ReferenceArguments) -> None:
+    mode = arguments.get("replay_mode", "offline")
+    if mode == "offline":
+        return
+    if mode != "online":
+        raise SpecError(f"replay_mode must be either 'offline' or 'online', got '{mode}'")
+    given = cast(dict[str, Any], arguments)
+    for name in ("scaling_policy", "max_sim_time_ms", "kv_event_lag_ms"):
+        if given.get(name) is not None:
+            raise SpecError(f"{name} only supports replay_mode='offline', got 'online'")
+    if _wants_telemetry(given):
+        raise SpecError("replay telemetry only supports replay_mode='offline', got 'online'")
+    raise UnsupportedSpecError("replay_mode='online' is not supported by aisim-gym; use 'offline'")
+
+
+def _check_agentic_options(arguments: ReferenceArguments) -> None:
+    trace_format = str(arguments.get("trace_format", "mooncake"))
+    trace_format = TRACE_FORMAT_ALIASES.get(trace_format, trace_format)
+    basis = arguments.get("weka_nested_timestamp_basis")
+    if basis is not None:
+        if basis not in {"auto", "absolute", "relative"}:
+            raise SpecError(
+                "weka_nested_timestamp_basis must be 'auto', 'absolute', or 'relative', "
+                f"got '{basis}'"
+            )
+        if trace_format != "weka":
+            raise SpecError(
+                "weka_nested_timestamp_basis requires trace_format='weka', "
+                f"got trace_format='{trace_format}'"
+            )
+    lanes = arguments.get("agentic_lanes")
+    if lanes is None:
+        return
+    if type(lanes) is not int:
+        raise TypeError(f"agentic_lanes: expected an integer >= 1, got {lanes!r}")
+    if lanes < 1:
+        raise SpecError(f"agentic_lanes must be at least 1, got {lanes}")
+    if trace_format not in AGENTIC_FORMATS:
+        raise SpecError(
+            "agentic_lanes requires trace_format='agentic_mooncake', 'weka', or 'dynamo', "
+            f"got trace_format='{trace_format}'"
+        )
+    if arguments.get("replay_concurrency") is not None:
+        raise SpecError("agentic_lanes cannot be combined with replay_concurrency")
+    raise UnsupportedSpecError(f"agentic_lanes={lanes} is not supported by aisim-gym")
+
+
+def _refuse_unsupported(arguments: ReferenceArguments) -> None:
+    given = cast(dict[str, Any], arguments)
+    for name in ("router_config", "ais_perf_config"):
+        if given.get(name) is not None:
+            raise UnsupportedSpecError(
+                f"{name} is not supported by aisim-gym, got {given[name]!r}; expected None"
+            )
+
+
+def _select_fleet(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fleet that the engine arguments describe."""
+    extra = given.get("extra_engine_args")
+    prefill, decode = given.get("prefill_engine_args"), given.get("decode_engine_args")
+    if extra is not None and (prefill is not None or decode is not None):
+        raise SpecError(
+            "extra_engine_args cannot be combined with prefill_engine_args/decode_engine_args"
+        )
+    num_workers = given.get("num_workers", 1)
+    num_prefill = given.get("num_prefill_workers", 1)
+    num_decode = given.get("num_decode_workers", 1)
+    if prefill is not None or decode is not None:
+        if prefill is None or decode is None:
+            missing = "prefill_engine_args" if prefill is None else "decode_engine_args"
+            raise SpecError(
+                "prefill_engine_args and decode_engine_args must be provided together, "
+                f"got no {missing}"
+            )
+        if num_workers != 1:
+            raise SpecError(
+                "num_workers is only used for aggregated replay; use num_prefill_workers and "
+                f"num_decode_workers for disagg replay, got num_workers={num_workers}"
+            )
+        return {
+            "kind": "disagg",
+            "num_prefill_workers": num_prefill,
+            "num_decode_workers": num_decode,
+            "prefill": parse_launch_config(prefill, at="prefill_engine_args"),
+            "decode": parse_launch_config(decode, at="decode_engine_args"),
+        }
+    if num_prefill != 1 or num_decode != 1:
+        raise SpecError(
+            "num_prefill_workers and num_decode_workers are only used for disagg replay; use "
+            f"num_workers for aggregated replay, got {num_prefill} and {num_decode}"
+        )
+    return {
+        "kind": "agg",
+        "num_workers": num_workers,
+        "engine": parse_launch_config({} if extra is None else extra, at="extra_engine_args"),
+    }

@@ -1,0 +1,115 @@
+"""The workload: which requests arrive, and how they are paced (workloads.md §1)."""
+
+import math
+import os
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+
+from aisim_gym.number_text import number_text
+from aisim_gym.spec.generator import GeneratorSpec
+from aisim_gym.spec.model import SpecModel
+from aisim_gym.spec.scalars import Count, Integer, Real, Refusal, RustType
+
+TraceFormat = Literal[
+    "mooncake",
+    "mooncake-delta",
+    "agentic_mooncake",
+    "weka",
+    "applied_compute_agentic",
+    "dynamo",
+    "azure",
+]
+TRACE_FORMAT_ALIASES = {
+    "mooncake_delta": "mooncake-delta",
+    "agentic-mooncake": "agentic_mooncake",
+}
+MULTI_FILE_FORMATS = frozenset({"dynamo"})
+
+
+class WorkloadSpec(SpecModel):
+    """Requests from trace files or from the generator; neither if they are given as arrays."""
+
+    trace_files: Annotated[
+        tuple[Annotated[Path, RustType("path string")], ...], RustType("a sequence of paths")
+    ] = Field(
+        default=(),
+        description="Trace files; in a spec file relative to its folder; ~ is the home folder",
+    )
+    trace_format: Annotated[
+        TraceFormat,
+        Refusal(
+            "trace_format must be 'mooncake', 'mooncake-delta', "
+            "'agentic_mooncake'/'agentic-mooncake', 'weka', 'applied_compute_agentic', or 'dynamo'",
+            hint="aisim-gym also reads 'azure'",
+        ),
+    ] = Field(default="mooncake", description="How the trace files are written")
+    trace_block_size: Annotated[Count, Refusal("trace_block_size must be greater than 0")] = Field(
+        default=512, gt=0, description="Tokens per hash id in the trace, > 0"
+    )
+    arrival_speedup_ratio: Real = Field(
+        default=1.0,
+        description="Divides arrival times and delays, > 0; ignored with replay_concurrency",
+    )
+    replay_concurrency: (
+        Annotated[Integer, Refusal("replay_concurrency must be at least 1")] | None
+    ) = Field(
+        default=None, ge=1, description="Requests in flight (closed loop), >= 1; null = as authored"
+    )
+    generator: GeneratorSpec | None = Field(
+        default=None, description="Built-in traffic instead of trace files"
+    )
+
+    @field_validator("trace_files")
+    @classmethod
+    def _resolve_paths(cls, paths: tuple[Path, ...], info: ValidationInfo) -> tuple[Path, ...]:
+        folder: Path | None = (info.context or {}).get("folder")
+        expanded = (path.expanduser() for path in paths)
+        if folder is None:
+            return tuple(expanded)
+        return tuple(Path(os.path.abspath(folder / path)) for path in expanded)
+
+    @field_validator("trace_format", mode="before")
+    @classmethod
+    def _resolve_format_alias(cls, trace_format: Any) -> Any:
+        if isinstance(trace_format, str):
+            return TRACE_FORMAT_ALIASES.get(trace_format, trace_format)
+        return trace_format
+
+    @model_validator(mode="after")
+    def _check_source_and_pace(self) -> Self:
+        count = len(self.trace_files)
+        if count == 0 and "trace_files" in self.model_fields_set:
+            raise ValueError(
+                "trace replay requires at least one trace file, got none; leave trace_files out "
+                "when the requests come from elsewhere"
+            )
+        if count > 0 and self.generator is not None:
+            raise ValueError("trace_files and generator are mutually exclusive, got both")
+        if count > 1 and self.trace_format not in MULTI_FILE_FORMATS:
+            raise ValueError(
+                f"trace_format='{self.trace_format}' requires exactly one trace file, got {count}"
+            )
+        ratio = self.arrival_speedup_ratio
+        if self.replay_concurrency is None and not (math.isfinite(ratio) and ratio > 0):
+            raise ValueError(
+                f"ratio must be a finite positive number, got {number_text(ratio)} "
+                "for arrival_speedup_ratio"
+            )
+        return self
+
+    @model_serializer(mode="wrap")
+    def _omit_no_files(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out an empty ``trace_files``: written down it would be an error."""
+        fields: dict[str, Any] = handler(self)
+        if not self.trace_files:
+            fields.pop("trace_files", None)
+        return fields

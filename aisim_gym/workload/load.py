@@ -1,0 +1,136 @@
+"""From a workload spec to a request table: which reader or generator, and what comes of it."""
+
+import json
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+from aisim_gym.errors import UnsupportedError, WorkloadError
+from aisim_gym.spec.generator import GeneratorSpec
+from aisim_gym.spec.workload import WorkloadSpec
+from aisim_gym.workload.azure import AZURE_HEADER, read_azure_csv
+from aisim_gym.workload.generator import generate_requests
+from aisim_gym.workload.mooncake import read_mooncake
+from aisim_gym.workload.request_table import RequestTable, requests_from_arrays
+from aisim_gym.workload.trace_file import (
+    TracePath,
+    absolute_path,
+    empty_trace_error,
+    read_trace_lines,
+)
+
+
+def _read_mooncake(spec: WorkloadSpec, path: Path) -> RequestTable:
+    return read_mooncake(path, spec.trace_block_size, spec.arrival_speedup_ratio)
+
+
+def _read_mooncake_delta(spec: WorkloadSpec, path: Path) -> RequestTable:
+    _read_mooncake(spec, path)  # a file that is not even valid says so first
+    raise UnsupportedError(f"trace_format='mooncake-delta' is not replayed yet ({path})")
+
+
+def _read_azure(spec: WorkloadSpec, path: Path) -> RequestTable:
+    return read_azure_csv(path, spec.arrival_speedup_ratio)
+
+
+TRACE_READERS: dict[str, Callable[[WorkloadSpec, Path], RequestTable]] = {
+    "mooncake": _read_mooncake,
+    "mooncake-delta": _read_mooncake_delta,
+    "azure": _read_azure,
+}
+"""Reader of each trace format; the spec knows more formats, which are not replayed yet."""
+
+LOWEST_USUAL_RPS, HIGHEST_USUAL_RPS = 0.01, 10_000.0
+"""Mean rates outside these bounds are legal but usually mean seconds read as ms, or the reverse."""
+
+
+def load_workload(spec: WorkloadSpec) -> RequestTable:
+    """Read or generate the requests of a workload.
+
+    Warns (``UserWarning``) if the mean rate is below 0.01 or above 10,000 requests per second.
+
+    Raises:
+        WorkloadError: If there is no file, or the file or a row in it is not valid.
+        UnsupportedError: If all is valid but cannot be replayed yet.
+    """
+    if spec.replay_concurrency is not None:
+        raise UnsupportedError(
+            f"replay_concurrency={spec.replay_concurrency} is not replayed yet; "
+            "leave it out to replay the arrival times"
+        )
+    if spec.generator is not None:
+        requests = _generate(spec.generator, spec.arrival_speedup_ratio)
+    else:
+        requests = _read_trace(spec)
+    _warn_about_odd_rate(requests)
+    return requests
+
+
+def detect_trace_format(path: TracePath) -> str:
+    """Return the ``trace_format`` of a file, judged by its first line that is not blank.
+
+    Raises:
+        WorkloadError: If the file cannot be read, is empty or looks like no known format.
+    """
+    _, line = next(read_trace_lines(path), (0, ""))
+    first = line.strip()
+    if not first:
+        raise empty_trace_error(str(absolute_path(path)))
+    if first.startswith("{"):
+        return _json_format(first)
+    if first.split(",")[0].strip() == AZURE_HEADER[0]:
+        return "azure"
+    raise WorkloadError(
+        f"unknown trace format: {absolute_path(path)} begins with {first[:60]!r}, known: "
+        f"mooncake (one JSON object per line), azure (CSV with header {','.join(AZURE_HEADER)})"
+    )
+
+
+def _json_format(line: str) -> str:
+    """Return the format of a file whose first line looks like a JSON object."""
+    try:
+        schema = str(json.loads(line).get("schema", ""))
+    except ValueError:
+        return "mooncake"  # its reader says what is wrong with the line
+    if schema.startswith("dynamo.agentic_mooncake"):
+        return "agentic_mooncake"
+    return "dynamo" if schema.startswith("dynamo.request.trace") else "mooncake"
+
+
+def _read_trace(spec: WorkloadSpec) -> RequestTable:
+    if not spec.trace_files:
+        raise WorkloadError(
+            "trace replay requires at least one trace file (workload: got no trace_files and no "
+            "generator)"
+        )
+    reader = TRACE_READERS.get(spec.trace_format)
+    if reader is None:
+        raise UnsupportedError(
+            f"trace_format='{spec.trace_format}' is not replayed yet; "
+            f"replayed: {', '.join(TRACE_READERS)}"
+        )
+    return reader(spec, spec.trace_files[0])
+
+
+def _generate(generator: GeneratorSpec, arrival_speedup_ratio: float) -> RequestTable:
+    requests = generate_requests(generator)
+    if arrival_speedup_ratio == 1.0:
+        return requests
+    return requests_from_arrays(
+        requests.arrival_ms,
+        requests.input_tokens,
+        requests.output_tokens,
+        arrival_speedup_ratio=arrival_speedup_ratio,
+    )
+
+
+def _warn_about_odd_rate(requests: RequestTable) -> None:
+    rate_rps = requests.mean_rate_rps
+    if rate_rps is not None and not LOWEST_USUAL_RPS <= rate_rps <= HIGHEST_USUAL_RPS:
+        warnings.warn(
+            f"the workload's mean rate is {rate_rps:.4g} requests per second "
+            f"({len(requests)} in {requests.duration_s:.6g} s); "
+            "arrivals are read as milliseconds: is another unit meant?",
+            UserWarning,
+            stacklevel=3,
+        )

@@ -1,0 +1,182 @@
+"""Which prompt blocks are the same, worked out once when a workload is loaded.
+
+A hash id stands for ``trace_block_size`` equal tokens (workloads.md §3.2); a complete engine block
+is identified by all tokens up to its end (engine-vllm-trtllm.md §5.1). So two requests share engine
+block k exactly if both prompts hold it completely and agree in the hash ids of every trace block
+that begins before its end: ceil((k + 1) * block_size / trace_block_size) of them.
+
+Sorted by those ids (then by number of blocks), requests with a common beginning are neighbours:
+what a request shares with anyone it shares with the one before it or the one after it.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aisim_gym.workload.request_table import RequestTable
+
+
+@dataclass(frozen=True, eq=False)
+class PromptBlocks:
+    """Identity of every complete engine block of every request, as integers.
+
+    Block k of request i is ``contents[content_start[i] + k]`` for k < ``shared_blocks[i]`` and
+    ``private_base[i] + k - shared_blocks[i]`` beyond; the latter run on through the blocks that
+    generated tokens complete, up to (input + output) // block_size blocks. Equal identities mean
+    equal tokens up to the end of the block.
+
+    The arrays are contiguous and writable (read-only ones would be another type to Numba), and
+    belong to the caller.
+
+    Attributes:
+        contents: Identities 0 .. num_shared - 1, int64, all requests one after the other.
+        content_start: Shape (requests,), int64, index into ``contents``.
+        shared_blocks: Shape (requests,), int64: leading complete prompt blocks that at least one
+            other request has too.
+        private_base: Shape (requests,), int64: identity of the first block nobody else has.
+        num_shared: Number of identities used in ``contents``, numbered by first appearance in the
+            order of the request table.
+        num_contents: Number of all identities, shared and private.
+        block_size: Tokens per engine block.
+    """
+
+    contents: NDArray[np.int64]
+    content_start: NDArray[np.int64]
+    shared_blocks: NDArray[np.int64]
+    private_base: NDArray[np.int64]
+    num_shared: int
+    num_contents: int
+    block_size: int
+
+    def identities(self, request: int, num_blocks: int) -> NDArray[np.int64]:
+        """Return the identities of the first ``num_blocks`` complete blocks of a request."""
+        start, base = int(self.content_start[request]), int(self.private_base[request])
+        shared = min(int(self.shared_blocks[request]), num_blocks)
+        private = np.arange(base, base + num_blocks - shared)
+        return np.concatenate((self.contents[start : start + shared], private))
+
+
+def build_prompt_blocks(requests: RequestTable, block_size: int) -> PromptBlocks:
+    """Number the engine blocks of all requests; equal numbers are equal blocks.
+
+    Args:
+        requests: The request table.
+        block_size: Tokens per engine block, >= 1; it need not divide the trace block size.
+
+    Raises:
+        ValueError: If ``block_size`` is less than 1.
+    """
+    if block_size < 1:
+        raise ValueError(f"block_size: got {block_size}, allowed: an integer >= 1")
+    shared_blocks = np.zeros(len(requests), np.int64)
+    complete_blocks = requests.input_tokens // block_size
+    candidates = np.flatnonzero((np.diff(requests.prompt_starts) > 0) & (complete_blocks > 0))
+    order, common = _sort_by_prefix(requests, candidates, complete_blocks, block_size)
+    if order.size:
+        shared_blocks[order] = np.maximum(common, np.append(common[1:], 0))
+    content_start = np.cumsum(shared_blocks) - shared_blocks
+    contents = np.empty(int(shared_blocks.sum()), np.int64)
+    num_shared = _fill_contents(contents, order, common, content_start, shared_blocks)
+    _renumber_by_first_appearance(contents, num_shared)
+    private_blocks = (requests.input_tokens + requests.output_tokens) // block_size - shared_blocks
+    return PromptBlocks(
+        contents=contents,
+        content_start=content_start,
+        shared_blocks=shared_blocks,
+        private_base=num_shared + np.cumsum(private_blocks) - private_blocks,
+        num_shared=num_shared,
+        num_contents=num_shared + int(private_blocks.sum()),
+        block_size=block_size,
+    )
+
+
+def _sort_by_prefix(
+    requests: RequestTable,
+    candidates: NDArray[np.int64],
+    complete_blocks: NDArray[np.int64],
+    block_size: int,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the candidates sorted by prompt, and the blocks each has in common with the previous.
+
+    The second array has a 0 for the first candidate.
+    """
+    trace_block = requests.trace_block_size
+    starts = requests.prompt_starts[candidates]
+    blocks = complete_blocks[candidates]
+    # Only hash ids that reach into a complete block count: the tail of a prompt has no identity.
+    lengths = -(-blocks * block_size // trace_block)
+    # Big-endian bytes compare like the numbers, and a prefix sorts before what extends it.
+    text = requests.prompt_ids.astype(">i8").tobytes()
+    keys = [
+        (text[8 * start : 8 * (start + length)], count)
+        for start, length, count in zip(
+            starts.tolist(), lengths.tolist(), blocks.tolist(), strict=True
+        )
+    ]
+    order = np.array(sorted(range(len(keys)), key=keys.__getitem__), np.int64)
+    starts, lengths, blocks = starts[order], lengths[order], blocks[order]
+    common_ids = _common_prefix_lengths(requests.prompt_ids, starts, lengths)
+    common = common_ids * trace_block // block_size
+    common[1:] = np.minimum(common[1:], np.minimum(blocks[1:], blocks[:-1]))
+    return candidates[order], common
+
+
+def _common_prefix_lengths(
+    ids: NDArray[np.int64], starts: NDArray[np.int64], lengths: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return how many leading ids each slice of ``ids`` has in common with the previous slice."""
+    common = np.zeros(starts.size, np.int64)
+    limits = np.minimum(lengths[1:], lengths[:-1])
+    ends = np.cumsum(limits)
+    firsts = ends - limits
+    # Position p of the comparison, counted over all pairs, is id p - firsts[pair] of both slices.
+    offsets = np.arange(ends[-1] if ends.size else 0)
+    differs = (
+        ids[offsets + np.repeat(starts[1:] - firsts, limits)]
+        != (ids[offsets + np.repeat(starts[:-1] - firsts, limits)])
+    )
+    differences = np.append(np.flatnonzero(differs), offsets.size)
+    first_difference = differences[np.searchsorted(differences, firsts)]
+    common[1:] = np.minimum(first_difference, ends) - firsts
+    return common
+
+
+def _fill_contents(
+    contents: NDArray[np.int64],
+    order: NDArray[np.int64],
+    common: NDArray[np.int64],
+    content_start: NDArray[np.int64],
+    shared_blocks: NDArray[np.int64],
+) -> int:
+    """Write an identity for each shared block into ``contents``; return how many there are.
+
+    A request takes over what it has in common with the previous one in sorted order and gets new
+    identities for the rest.
+    """
+    num_shared = 0
+    previous_start = 0
+    sharing = shared_blocks[order] > 0
+    rows = order[sharing]
+    for start, shared, same in zip(
+        content_start[rows].tolist(),
+        shared_blocks[rows].tolist(),
+        common[sharing].tolist(),
+        strict=True,
+    ):
+        contents[start : start + same] = contents[previous_start : previous_start + same]
+        new = shared - same
+        contents[start + same : start + shared] = np.arange(num_shared, num_shared + new)
+        num_shared += new
+        previous_start = start
+    return num_shared
+
+
+def _renumber_by_first_appearance(contents: NDArray[np.int64], count: int) -> None:
+    """Replace identities 0 .. count - 1 in place so that they first appear in ascending order."""
+    # Of several values stored at one index, NumPy keeps the last: here the first appearance.
+    first = np.empty(count, np.int64)
+    first[contents[::-1]] = np.arange(contents.size - 1, -1, -1)
+    number = np.empty(count, np.int64)
+    number[np.argsort(first)] = np.arange(count)
+    contents[:] = number[contents]

@@ -1,0 +1,69 @@
+"""Lines of a trace file: plain text or gzip, with or without byte order mark, LF or CRLF."""
+
+import gzip
+import io
+import os
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from aisim_gym.errors import WorkloadError
+
+TracePath = str | os.PathLike[str]
+
+_GZIP_MAGIC = b"\x1f\x8b"
+
+
+def absolute_path(path: TracePath) -> Path:
+    """Return ``path`` with ``~`` expanded, absolute: the form that every message shows."""
+    return Path(os.path.expanduser(path)).absolute()
+
+
+def read_trace_lines(path: TracePath) -> Iterator[tuple[int, str]]:
+    r"""Yield (line number, text) of the lines of a trace file that are not blank.
+
+    Numbers are 1-based and count blank lines too. Only ``\n`` ends a line. A gzip file is known by
+    its first bytes, whatever its name.
+
+    Raises:
+        WorkloadError: If the file cannot be opened or read, or a line is not UTF-8.
+    """
+    where = absolute_path(path)
+    try:
+        stream = _open_bytes(where)
+    except OSError as error:
+        raise WorkloadError(
+            f"failed to open trace file {where}: {error.strerror or error}"
+        ) from error
+    number = 0
+    with stream:
+        try:
+            for number, raw in enumerate(stream, 1):
+                text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
+                if text.strip():
+                    yield number, text
+        except UnicodeDecodeError as error:
+            raise WorkloadError(
+                f"failed to read line {number} from {where}: not UTF-8 text ({error.reason})"
+            ) from error
+        except (OSError, EOFError, zlib.error) as error:
+            raise WorkloadError(
+                f"failed to read line {number + 1} from {where}: {error}"
+            ) from error
+
+
+def empty_trace_error(source: str) -> WorkloadError:
+    """Return the reference's error for a trace without a single row (workloads.md §14)."""
+    return WorkloadError(f"trace file {source} did not contain any requests")
+
+
+def _open_bytes(path: Path) -> io.BufferedIOBase:
+    plain = path.open("rb")
+    try:
+        if plain.peek(len(_GZIP_MAGIC))[: len(_GZIP_MAGIC)] != _GZIP_MAGIC:
+            return plain
+        plain.close()
+        return gzip.open(path, "rb")
+    except BaseException:
+        plain.close()
+        raise

@@ -1,0 +1,74 @@
+"""Every ``workload`` probe of errors.json: verdict and wording (workloads.md §14)."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from workload.shared_files import find_error_probes
+
+from aisim_gym.errors import UnsupportedError, WorkloadError
+from aisim_gym.spec.workload import WorkloadSpec
+from aisim_gym.workload import load_workload
+
+
+def load_probes() -> list[dict[str, Any]]:
+    path = find_error_probes()
+    if path is None:
+        return []
+    cases: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["cases"]
+    return [case for case in cases if case["stage"] == "workload"]
+
+
+PROBES = load_probes()
+
+
+def load_probe(probe: dict[str, Any], path: Path) -> list[tuple[int, int]]:
+    """Write the probe's rows, load them, return (input, output) tokens of the requests."""
+    rows = probe["input"]["rows"]
+    path.write_text("".join((r if isinstance(r, str) else json.dumps(r)) + "\n" for r in rows))
+    table = load_workload(WorkloadSpec(trace_files=(path,), **probe["input"]["kwargs"]))
+    return list(zip(table.input_tokens.tolist(), table.output_tokens.tolist(), strict=True))
+
+
+def is_replayed(probe: dict[str, Any]) -> bool:
+    """Whether the probe needs nothing beyond single-turn requests at authored times."""
+    if probe["input"]["kwargs"]:
+        return False
+    rows = [r if isinstance(r, dict) else {} for r in probe["input"]["rows"]]
+    sessions = [r["session_id"] for r in rows if "session_id" in r]
+    return len(sessions) == len(set(sessions))
+
+
+def test_probes_are_there() -> None:
+    if not PROBES:
+        pytest.skip("errors.json: neither tests/conformance/data nor shared/goldens has it")
+    assert len(PROBES) >= 37
+
+
+@pytest.mark.parametrize(
+    "probe",
+    [probe for probe in PROBES if probe["result"]["status"] == "error"],
+    ids=lambda probe: str(probe["id"]),
+)
+def test_invalid_rows_are_refused_in_the_words_of_the_reference(
+    probe: dict[str, Any], tmp_path: Path
+) -> None:
+    path = tmp_path / "t.jsonl"
+    with pytest.raises(WorkloadError) as caught:
+        load_probe(probe, path)
+    assert probe["result"]["message"].replace("<trace>", str(path)) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "probe",
+    [probe for probe in PROBES if probe["result"]["status"] == "ok"],
+    ids=lambda probe: str(probe["id"]),
+)
+def test_valid_rows_are_loaded_or_not_supported_yet(probe: dict[str, Any], tmp_path: Path) -> None:
+    if not is_replayed(probe):
+        with pytest.raises(UnsupportedError):
+            load_probe(probe, tmp_path / "t.jsonl")
+        return
+    expected = [(length, output) for length, output, _ in probe["result"]["terminal"]]
+    assert sorted(load_probe(probe, tmp_path / "t.jsonl")) == sorted(expected)
