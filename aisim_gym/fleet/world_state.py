@@ -30,7 +30,9 @@ from aisim_gym.fleet.room import (
     ROOM_SEQS,
 )
 from aisim_gym.fleet.tables import (
+    DECODE,
     NUM_ROSTERS,
+    PREFILL,
     QUEUE_DEFERRED,
     ActionQueueRow,
     ClockRow,
@@ -125,18 +127,21 @@ class WorldState:
             assert clock.room_kind == ROOM_GAPS
             self.gaps = _grow_array(self.gaps, 2 * len(self.gaps) + 128 * amount)
 
-    def make_room_for_workers(self, count: int, dp_size: int) -> None:
-        """Make sure that ``count`` more workers of ``dp_size`` ranks, and their events, fit."""
-        created = int(sum(self.pools["num_workers"]))
-        ranks = int(sum(self.pools["num_ranks"]))
-        if created + count > len(self.workers):
-            size = max(created + count, 2 * len(self.workers))
+    def make_room_for_workers(self, prefill: int, decode: int) -> None:
+        """Make sure that so many more workers, their ranks, events and operations fit."""
+        count = prefill + decode
+        workers = int(sum(self.pools["num_workers"])) + count
+        ranks = int(sum(self.pools["num_ranks"])) + int(
+            prefill * self.engines[PREFILL].dp_size + decode * self.engines[DECODE].dp_size
+        )
+        if workers > len(self.workers):
+            size = max(workers, 2 * len(self.workers))
             self.workers = grow_table(self.workers, size)
             rosters = np.zeros((NUM_ROSTERS, size), np.int64)
             rosters[:, : self.rosters.shape[1]] = self.rosters
             self.rosters = rosters
-        if ranks + count * dp_size > len(self.ranks):
-            size = max(ranks + count * dp_size, 2 * len(self.ranks))
+        if ranks > len(self.ranks):
+            size = max(ranks, 2 * len(self.ranks))
             self.ranks = grow_table(self.ranks, size)
             self.passes = grow_table(self.passes, size)
             self.fpms = grow_table(self.fpms, size)

@@ -46,7 +46,7 @@ class RequestRow(Protocol):
     emitted_tokens: I4
     first_reused_tokens: I4  # prefix-cache hit at the first admission
     most_reused_tokens: I4  # over all admissions; disaggregated: at prefill
-    decode_reused_tokens: I4  # at the first decode admission, NONE before
+    decode_reused_tokens: I4  # the same at decode, NONE before; disaggregated only
     prefill_scheduler: I4  # scheduler ids of the first assignment, or NONE
     decode_scheduler: I4
     decode_route: I4  # scheduler chosen for decode, also if it refused
@@ -138,9 +138,10 @@ def record_admission(request: RequestRow, pool: int, reused_tokens: int, now_ms:
             request.prefill_admit_ms = now_ms
         request.prefill_admissions += 1
     else:
-        if pool == POOL_DECODE and request.decode_admissions == 0:
-            request.decode_admit_ms = now_ms
-            request.decode_reused_tokens = reused_tokens
+        if pool == POOL_DECODE:
+            if request.decode_admissions == 0:
+                request.decode_admit_ms = now_ms
+            request.decode_reused_tokens = max(request.decode_reused_tokens, reused_tokens)
         request.decode_admissions += 1
     if pool != POOL_DECODE and reused_tokens > request.most_reused_tokens:
         request.most_reused_tokens = reused_tokens

@@ -210,15 +210,12 @@ class Replay:
         checked = ScalingDecision.of(decision)
         target_prefill = _as_int(checked.target_prefill)
         target_decode = _as_int(checked.target_decode)
-        state = self.state
-        for pool_id, target in ((PREFILL, target_prefill), (DECODE, target_decode)):
-            if target is not None:
-                pool = state.pools[pool_id]
-                new = max(0, target - int(pool.active_count + pool.starting_count))
-                state.make_room_for_workers(new, int(state.engines[pool_id].dp_size))
+        self.state.make_room_for_workers(
+            self._missing(PREFILL, target_prefill), self._missing(DECODE, target_decode)
+        )
         next_tick_ms = math.inf if checked.next_tick_ms is None else float(checked.next_tick_ms)
         apply_decision(
-            state.world(),
+            self.state.world(),
             KEEP if target_prefill is None else target_prefill,
             KEEP if target_decode is None else target_decode,
             next_tick_ms,
@@ -321,6 +318,11 @@ class Replay:
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore from a pickle."""
         self.__dict__.update({**state, "state": WorldState.from_tables(state["state"])})
+
+    def _missing(self, pool_id: int, target: int | None) -> int:
+        """Return how many workers a target adds to a pool."""
+        pool = self.state.pools[pool_id]
+        return max(0, (target or 0) - int(pool.active_count + pool.starting_count))
 
     def _run(self, on_progress: Callable[[Progress], None] | None) -> None:
         """Call the compiled loop until a tick, the end or an error."""
