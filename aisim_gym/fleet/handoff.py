@@ -247,7 +247,10 @@ def _action_target(w: World, request: int) -> tuple[int, int]:
 
 @kernel
 def _submit_prefill(w: World, request: int) -> None:
-    """Place the prefill copy, which generates one token and then keeps its KV."""
+    """Place the prefill copy: it generates at most one token and then keeps its KV.
+
+    A request without output has none here either, so it ends before the others of its pass.
+    """
     handoff = w.handoffs[request]
     row = w.requests[request]
     rank = w.ranks[place_in_pool(w, PREFILL)]
@@ -260,7 +263,7 @@ def _submit_prefill(w: World, request: int) -> None:
         w.entry_heads,
         request,
         np.int64(row.input_tokens),
-        1,
+        min(1, np.int64(row.output_tokens)),
         row.content_start,
         np.int64(row.shared_blocks),
         row.private_base,

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from aisim_gym.errors import UnsupportedError, WorkloadError
 from aisim_gym.number_text import number_text
+from aisim_gym.workload.json_float import parse_json_float
 from aisim_gym.workload.prompt_ids import MAX_HASH_ID, PromptIds
 from aisim_gym.workload.request_table import (
     DEFAULT_TRACE_BLOCK_SIZE,
@@ -111,7 +112,11 @@ def _refuse_constant(name: str) -> NoReturn:
     raise _FieldError(f"got {name}, allowed: JSON numbers")
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_JsonObject, parse_constant=_refuse_constant)
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_JsonObject,
+    parse_float=parse_json_float,
+    parse_constant=_refuse_constant,
+)
 
 
 class _Row(NamedTuple):
@@ -287,7 +292,7 @@ class _MooncakeReader:
 
 
 def _parse_row(text: Mapping[str, object] | str) -> _Row:
-    values = _fields(_json_pairs(text) if isinstance(text, str) else text.items())
+    values = _fields(_json_pairs(text) if isinstance(text, str) else _as_written(text))
     _checked_text(values, "request_id")
     _checked_integer(values, "priority", -(2**31), 2**31 - 1)
     _checked_integer(values, "strict_priority", 0, _U32_MAX)
@@ -313,6 +318,15 @@ def _json_pairs(text: str) -> Iterable[tuple[str, object]]:
     if not isinstance(value, _JsonObject):
         raise _FieldError(f"got {_shown(value)}, allowed: a JSON object")
     return value
+
+
+def _as_written(row: Mapping[str, object]) -> Iterable[tuple[str, object]]:
+    """Return the fields of a row as a reader of its JSON text would see them."""
+    for name, value in row.items():
+        if isinstance(value, float) and math.isfinite(value):
+            yield name, parse_json_float(repr(float(value)))
+        else:
+            yield name, value
 
 
 def _fields(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:

@@ -1,0 +1,83 @@
+# Everything runs in its own virtual environment; only Python 3.11 and make must be there.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV ?= .venv
+RUNS ?= runs
+JOBS ?= 2
+
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
+DEV := .[dev,parquet,plot,rl]
+# For `make constraints`: the version whose CPU build is at hand.
+TORCH := torch==2.13.0
+INTERPRETED := tests/conformance/test_interpreted.py
+
+# One thread each: JOBS processes already fill the cores.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -q
+PARALLEL := -n $(JOBS)
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help demo test check format lint kernel constraints clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.demo ## Replay, plan and plot an example into runs/ (about 3 minutes the first time)
+	@echo "Running the demo: seconds, and about a minute before if the kernel is not compiled yet"
+	@$(BIN)/aisim-gym demo --out $(RUNS)/demo
+
+test: lint kernel ## Run all checks and the whole test suite (10-20 minutes on two cores)
+	@echo "Running all tests in $(JOBS) processes: minutes"
+	@$(PYTEST) $(PARALLEL)
+	@if [ -e $(INTERPRETED) ]; then \
+		echo "Running a slice of them as plain Python, without compilation: minutes"; \
+		NUMBA_DISABLE_JIT=1 $(PYTEST) $(INTERPRETED); \
+	fi
+
+check: lint kernel ## Run the checks and the fast tests: what to do before a commit
+	@echo "Running the fast tests in $(JOBS) processes"
+	@$(PYTEST) $(PARALLEL) -m 'not slow'
+
+lint: $(VENV)/.dev ## Check style, format and types
+	@echo "Checking style, format and types: about a minute the first time"
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/mypy
+	@$(BIN)/pyright --pythonpath $(BIN)/python
+
+format: $(VENV)/.dev ## Format the sources and sort their imports
+	@$(BIN)/ruff check --fix-only --quiet --select I
+	@$(BIN)/ruff format
+
+kernel: $(VENV)/.dev ## Compile the kernel, once per version of its sources (about a minute)
+	@$(BIN)/python .ci/warm_kernel.py
+
+constraints: $(VENV)/bin/python ## Renew the pinned versions from the newest that fit
+	@echo "Installing the newest versions: minutes"
+	@$(PIP) install --upgrade --upgrade-strategy eager -e '$(DEV)' $(TORCH)
+	@sed -n '/^#/p' .ci/constraints.txt > $(VENV)/constraints.txt
+	@$(BIN)/python -m pip list --format freeze --exclude-editable --exclude pip \
+		| sed 's/+cpu$$//' >> $(VENV)/constraints.txt
+	@mv $(VENV)/constraints.txt .ci/constraints.txt
+
+clean: ## Remove the environment, caches and build results; runs/ stays
+	rm -rf $(VENV) build dist *.egg-info .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/bin/python:
+	@[ -n "$(PYTHON)" ] || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python"; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, this is " + sys.version)'
+	@echo "Making a virtual environment in $(VENV)"
+	@"$(PYTHON)" -m venv $(VENV)
+
+# Stamps: nothing is installed again until the requirements change.
+$(VENV)/.demo: $(VENV)/bin/python pyproject.toml .ci/constraints.txt
+	@echo "Installing aisim-gym with its plots: about a minute"
+	@$(PIP) install -c .ci/constraints.txt -e '.[plot]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/bin/python pyproject.toml .ci/constraints.txt
+	@echo "Installing aisim-gym with everything the tests need, PyTorch included: 1-5 minutes"
+	@$(PIP) install -c .ci/constraints.txt -e '$(DEV)'
+	@touch $@

@@ -1,0 +1,107 @@
+"""Comparing two values as a golden file demands: where they differ first, and by how much.
+
+How exact (goldens/README.md): counts, ids, strings and orders equal; floats within 1e-9 relative.
+A few floats are small differences of large numbers; there an absolute error counts as well.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+RELATIVE = 1e-9
+
+TIME_SPANS = frozenset(
+    {"ttft_ms", "ttst_ms", "e2e_latency_ms", "itl_ms", "tpot_ms", "wall_time", "queue_wait_ms"}
+)
+ABSOLUTE_SPAN = 1e-9
+"""Spans are differences of times up to 1e6 ms, whose last digit is worth 1e-10 ms."""
+
+ABSOLUTE_DEVIATION = 1e-6
+"""Variances (tokens squared) and standard deviations of equal values should be 0, but adding up
+their squares in another order leaves the last digits: squares of values up to 1e5 reach 1e10, whose
+last digit is worth 2e-6, divided by the count; a deviation is the root of such a remainder."""
+
+
+class Difference(NamedTuple):
+    """The first place where a run is not what was recorded.
+
+    Attributes:
+        place: What is compared: ``tick 12``, ``request row 3``, ``summary``, ``operation 4``,
+            ``run``.
+        field: Path of the field in it.
+        got: Value of our run.
+        expected: Value in the golden file.
+    """
+
+    place: str
+    field: str
+    got: Any
+    expected: Any
+
+    def __str__(self) -> str:
+        """Return the difference in one line."""
+        subject = f"{self.place} {self.field}" if self.field else self.place
+        return f"{subject}: got {_shown(self.got)}, expected {_shown(self.expected)}"
+
+
+class _Absent:
+    """Stands for a key or an element that is not there."""
+
+    def __repr__(self) -> str:
+        return "nothing"
+
+
+ABSENT = _Absent()
+
+
+def first_difference(place: str, got: Any, expected: Any, field: str = "") -> Difference | None:
+    """Return the first difference between two values as read from JSON, depth first, or None.
+
+    Types count: 1 and 1.0 differ, as do a missing key and a null.
+
+    Args:
+        place: What is compared, for the result.
+        got: Our value.
+        expected: The recorded value.
+        field: Path of both in ``place``; its last name decides how exact floats must be.
+    """
+    return next(_differences(place, got, expected, field), None)
+
+
+def _differences(place: str, got: Any, expected: Any, field: str) -> Iterator[Difference]:
+    if isinstance(got, dict) and isinstance(expected, dict):
+        for name, value in expected.items():
+            path = f"{field}.{name}" if field else name
+            yield from _differences(place, got.get(name, ABSENT), value, path)
+        for name in got:
+            if name not in expected:
+                yield Difference(place, f"{field}.{name}" if field else name, got[name], ABSENT)
+    elif isinstance(got, list) and isinstance(expected, list):
+        for index, value in enumerate(expected):
+            ours = got[index] if index < len(got) else ABSENT
+            yield from _differences(place, ours, value, f"{field}[{index}]")
+        if len(got) > len(expected):
+            index = len(expected)
+            yield Difference(place, f"{field}[{index}]", got[index], ABSENT)
+    elif not _agree(field.rpartition(".")[2], got, expected):
+        yield Difference(place, field, got, expected)
+
+
+def _agree(name: str, got: Any, expected: Any) -> bool:
+    if type(got) is not type(expected):
+        return False
+    if isinstance(expected, float):
+        return math.isclose(got, expected, rel_tol=RELATIVE, abs_tol=absolute_tolerance(name))
+    return bool(got == expected)
+
+
+def absolute_tolerance(name: str) -> float:
+    """Return the absolute error that a float of this name may have besides the relative one."""
+    if name.startswith(("var_", "std_")):
+        return ABSOLUTE_DEVIATION
+    return ABSOLUTE_SPAN if name in TIME_SPANS else 0.0
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:197]}..."

@@ -1,0 +1,195 @@
+"""Golden files: recorded runs of the reference, format ``aisim-golden/1`` (goldens/README.md)."""
+
+import gzip
+import json
+import math
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from aisim_gym.errors import AisimError, UnsupportedError
+from aisim_gym.spec import ReplaySpec, replay_spec_from_reference_arguments
+from aisim_gym.workload import RequestTable, requests_from_mooncake_rows
+
+FORMAT = "aisim-golden/1"
+SUFFIX = ".json.gz"
+
+_SCENARIO_PARTS = {
+    "name": str,
+    "topology": dict,
+    "engine_overrides": dict,
+    "workload": dict,
+    "replay": dict,
+}
+
+
+class GoldenError(AisimError, ValueError):
+    """A path that is no readable golden file, or that names none."""
+
+
+@dataclass(frozen=True, repr=False)
+class Golden:
+    """One recorded run: what was asked for, and what came of it.
+
+    Attributes:
+        path: The file.
+        name: Name of the scenario.
+        scenario: Everything needed to run it again.
+        error: ``{type, message}`` of the exception that ended the run, or None.
+        snapshots: What the policy saw, tick by tick; None if the file has only their number.
+        num_ticks: Number of decisions the run asked for.
+        per_request: Columns of the records, sorted by ``row``; None if there are none.
+        summary: Without its wall-clock keys; None after an error.
+        lifecycle_operations: None after an error.
+        has_telemetry: Whether samples were recorded.
+    """
+
+    path: Path
+    name: str
+    scenario: dict[str, Any]
+    error: dict[str, str] | None
+    snapshots: list[dict[str, Any]] | None
+    num_ticks: int
+    per_request: dict[str, list[Any]] | None
+    summary: dict[str, Any] | None
+    lifecycle_operations: list[dict[str, Any]] | None
+    has_telemetry: bool
+
+    @classmethod
+    def read(cls, path: str | Path) -> Self:
+        """Read a golden file.
+
+        Raises:
+            GoldenError: If it cannot be read or is no golden file; names the file.
+        """
+        path = Path(path).expanduser()
+        data = _read_object(path)
+        if data.get("format") != FORMAT:
+            raise GoldenError(f"{path}: got format {data.get('format')!r}, expected {FORMAT!r}")
+        scenario = data.get("scenario")
+        if not isinstance(scenario, dict):
+            raise GoldenError(f"{path}: scenario: got {_kind(scenario)}, expected an object")
+        for part, kind in _SCENARIO_PARTS.items():
+            if not isinstance(scenario.get(part), kind):
+                raise GoldenError(
+                    f"{path}: scenario.{part}: got {_kind(scenario.get(part))}, "
+                    f"expected {_KIND_NAMES[kind]}"
+                )
+        snapshots = data.get("snapshots")
+        num_ticks = data.get("snapshot_count") if snapshots is None else len(snapshots)
+        if not isinstance(num_ticks, int):
+            raise GoldenError(f"{path}: got neither snapshots nor snapshot_count")
+        return cls(
+            path=path,
+            name=scenario["name"],
+            scenario=scenario,
+            error=data.get("error"),
+            snapshots=snapshots,
+            num_ticks=num_ticks,
+            per_request=data.get("per_request"),
+            summary=data.get("summary"),
+            lifecycle_operations=data.get("lifecycle_operations"),
+            has_telemetry=data.get("telemetry") is not None,
+        )
+
+    @property
+    def num_requests(self) -> int:
+        """Requests of the workload."""
+        return len(self.scenario["workload"]["rows"])
+
+    def spec(self) -> ReplaySpec:
+        """Return the spec of the run.
+
+        Raises:
+            GoldenError: If the scenario is not valid.
+            UnsupportedError: If it is valid, but no spec of this package can say it.
+        """
+        topology, overrides = self.scenario["topology"], self.scenario["engine_overrides"]
+        if topology["kind"] == "agg":
+            fleet = {
+                "extra_engine_args": overrides["agg"],
+                "num_workers": topology["num_workers"],
+            }
+        else:
+            fleet = {
+                "prefill_engine_args": overrides["prefill"],
+                "decode_engine_args": overrides["decode"],
+                "num_prefill_workers": topology["num_prefill_workers"],
+                "num_decode_workers": topology["num_decode_workers"],
+            }
+        try:
+            return replay_spec_from_reference_arguments(
+                **fleet,
+                **self.scenario["replay"],
+                trace_block_size=self.scenario["workload"]["block_size"],
+                capture_per_request=True,
+            )
+        except UnsupportedError:
+            raise
+        except (TypeError, ValueError) as error:
+            raise GoldenError(f"{self.path}: scenario: {error}") from error
+
+    def requests(self, spec: ReplaySpec) -> RequestTable:
+        """Return the workload; row k of the file is request k.
+
+        Raises:
+            UnsupportedError: If the replay cannot run such a workload.
+        """
+        workload = spec.workload
+        if workload.trace_format != "mooncake":
+            raise UnsupportedError(f"trace_format='{workload.trace_format}' is not replayed yet")
+        return requests_from_mooncake_rows(
+            self.scenario["workload"]["rows"],
+            workload.trace_block_size,
+            workload.arrival_speedup_ratio,
+            source=str(self.path),
+        )
+
+    @property
+    def has_policy(self) -> bool:
+        """Whether a policy was attached."""
+        return self.scenario.get("ticks") is not None
+
+    @property
+    def initial_tick_ms(self) -> float:
+        """First tick, +inf for none."""
+        first_ms = self.scenario["ticks"]["initial_tick_ms"]
+        return math.inf if first_ms is None else float(first_ms)
+
+    @property
+    def decisions(self) -> list[list[Any]]:
+        """``[target_prefill, target_decode, next_tick_ms]`` of each tick."""
+        decisions: list[list[Any]] = self.scenario["ticks"]["decisions"]
+        return decisions
+
+    @property
+    def raise_at(self) -> int | None:
+        """The tick at which the policy raised, or None."""
+        ordinal: int | None = self.scenario["ticks"].get("raise_at")
+        return ordinal
+
+
+_KIND_NAMES = {str: "a string", dict: "an object"}
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") as file:
+            data = json.load(file)
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise GoldenError(f"{path}: cannot be read: {reason}") from error
+    except ValueError as error:
+        raise GoldenError(f"{path}: no golden file: invalid JSON: {error}") from error
+    if not isinstance(data, dict):
+        raise GoldenError(f"{path}: no golden file: got {_kind(data)}, expected a JSON object")
+    return data
+
+
+def _kind(value: Any) -> str:
+    """Say what ``value`` is in JSON."""
+    if value is None:
+        return "nothing"
+    names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean"}
+    return names.get(type(value), "a number")

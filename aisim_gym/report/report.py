@@ -1,0 +1,63 @@
+"""The results of a replay in one object: ``summarize(replay)``."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from aisim_gym.replay import Replay, TickRecord
+from aisim_gym.replay.lifecycle_log import lifecycle_operations
+from aisim_gym.report.completed import CompletedRequests
+from aisim_gym.report.per_request import RequestRecords
+from aisim_gym.report.scaling import ScaleEvents
+from aisim_gym.report.summary import summarize_run
+from aisim_gym.spec import SlaSpec
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """What a run has done so far; independent of the replay, which may go on.
+
+    Attributes:
+        summary: The reference's run summary (replay-runtime.md §15.3).
+        per_request: A record per request that has ended, None without ``capture_per_request``.
+        lifecycle_operations: What happened to workers, empty without ``capture_planner_details`` or
+            without ticks (replay-runtime.md §8).
+        ticks: What the planner saw and answered, tick by tick; empty without
+            ``capture_planner_details``.
+        coverage: What was captured, as the reference reports it (§15.7).
+        completed: Sizes and latencies of the completed requests, whatever is captured.
+        scale_events: Workers started, cancelled and drained by scaling.
+        sla: The service level of the spec.
+    """
+
+    summary: dict[str, Any]
+    per_request: RequestRecords | None = field(repr=False)
+    lifecycle_operations: list[dict[str, Any]] = field(repr=False)
+    ticks: tuple[TickRecord, ...] = field(repr=False)
+    coverage: dict[str, Any]
+    completed: CompletedRequests = field(repr=False)
+    scale_events: ScaleEvents
+    sla: SlaSpec
+
+
+def summarize(replay: Replay) -> Report:
+    """Return the results of a finished or paused replay.
+
+    Requests that have not ended count in ``num_requests`` once they have arrived, and nowhere else.
+    """
+    spec, state = replay.spec, replay.state
+    completed = CompletedRequests.of(state)
+    records = RequestRecords(state) if spec.capture_per_request else None
+    return Report(
+        summary=summarize_run(replay, completed),
+        per_request=records,
+        lifecycle_operations=lifecycle_operations(state),
+        ticks=tuple(replay.ticks),
+        coverage={
+            "capture_per_request": spec.capture_per_request,
+            "capture_planner_details": bool(state.clock[0].captures_operations),
+            "per_request_records": 0 if records is None else len(records),
+        },
+        completed=completed,
+        scale_events=ScaleEvents.of(replay),
+        sla=spec.sla,
+    )

@@ -1,0 +1,257 @@
+"""Dependencies point down, heavy packages load late, the kernel compiles once (DESIGN.md §2, §3).
+
+Sources are parsed, not imported, so that an import inside a function counts as well.
+"""
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+import pytest
+from support.source_tree import module_files
+
+LAYERS = (
+    ("errors", "number_text", "tables", "kernel"),
+    ("spec",),
+    ("workload",),
+    ("engine",),
+    ("metrics",),
+    ("fleet",),
+    ("replay",),
+    ("report",),
+    ("conformance",),
+    ("envs",),
+    ("policies",),
+    ("cli",),
+)
+"""From the bottom up: a module imports from its own layer and from those before it."""
+
+LEVELS = {name: level for level, names in enumerate(LAYERS) for name in names}
+
+LEARNING = {"gymnasium", "stable_baselines3", "sb3_contrib", "torch"}
+"""Not for the replay runtime: ``aisim_gym`` runs without them, only its commands may use them."""
+
+HEAVY = {"matplotlib", "pandas", "pyarrow", "sb3_contrib", "stable_baselines3", "tensorboard"}
+HEAVY |= {"torch"}
+"""Optional or slow to load: imported where they are used, inside functions."""
+
+
+class Import(NamedTuple):
+    """One imported module, or one name imported from a module."""
+
+    line: int
+    target: str
+    in_function: bool
+    for_checkers: bool
+
+
+def find_imports(tree: ast.AST) -> Iterator[Import]:
+    """Yield every import; a relative one keeps its leading dots."""
+
+    def visit(node: ast.AST, in_function: bool, for_checkers: bool) -> Iterator[Import]:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(node.lineno, alias.name, in_function, for_checkers)
+        elif isinstance(node, ast.ImportFrom):
+            module = "." * node.level + (node.module or "")
+            for alias in node.names:
+                yield Import(node.lineno, f"{module}.{alias.name}", in_function, for_checkers)
+        elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            for child in node.body:
+                yield from visit(child, in_function, True)
+            for child in node.orelse:
+                yield from visit(child, in_function, for_checkers)
+        else:
+            is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            for child in ast.iter_child_nodes(node):
+                yield from visit(child, in_function or is_function, for_checkers)
+
+    yield from visit(tree, False, False)
+
+
+def layer_of(name: str) -> str | None:
+    """Return the layer of a dotted name: None outside the package, "" for the package itself."""
+    parts = name.split(".")
+    if parts[0] != "aisim_gym":
+        return None
+    return parts[1] if len(parts) > 1 else ""
+
+
+def complaints_about(module: str, source: str) -> list[str]:
+    """Return what the imports of a module do wrong, one line each."""
+    layer = layer_of(module)
+    if not layer:
+        return []  # aisim_gym/__init__.py names the public objects and loads them on first use
+    found = []
+    for line, target, in_function, for_checkers in find_imports(ast.parse(source)):
+        top = target.split(".")[0]
+        imported = layer_of(target)
+        late = in_function or for_checkers
+
+        def complain(what: str, line: int = line, target: str = target) -> None:
+            found.append(f"{module}:{line}: imports {target}: {what}")
+
+        if target.startswith("."):
+            complain("relative; write the whole name")
+        elif top in ("envs", "policies"):
+            complain(f"a second copy; the package is aisim_gym.{top}")
+        elif imported and imported not in LEVELS:
+            if imported != "__version__":
+                complain("not a layer; import a public name from its home")
+        elif imported and LEVELS[imported] > LEVELS[layer]:
+            complain(f"{layer} is below {imported}")
+        elif imported in ("envs", "policies") and layer == "cli" and not late:
+            complain("load it inside the command that needs it")
+        if top in HEAVY and not late:
+            complain("heavy; import it inside the function that needs it")
+        if top in LEARNING and layer not in ("envs", "policies") and not for_checkers:
+            if layer != "cli":
+                complain("the replay runtime does without it")
+            elif not in_function:
+                complain("load it inside the command that needs it")
+    return found
+
+
+@pytest.mark.parametrize(("module", "path"), module_files().items(), ids=module_files())
+def test_imports_point_down_and_heavy_ones_come_late(module: str, path: Path) -> None:
+    assert complaints_about(module, path.read_text("utf-8")) == []
+
+
+def test_every_module_belongs_to_a_layer() -> None:
+    layers = {layer for name in module_files() if (layer := layer_of(name))}
+    assert layers <= LEVELS.keys(), "add new modules to LAYERS"
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "complaint"),
+    [
+        ("spec.a", "from aisim_gym.replay import Replay", "spec is below replay"),
+        ("spec.a", "def f():\n    import aisim_gym.cli.main", "spec is below cli"),
+        ("spec.a", "from aisim_gym import replay", "spec is below replay"),
+        ("spec.a", "from aisim_gym import Replay", "not a layer"),
+        ("spec.a", "from . import model", "relative"),
+        ("cli.a", "import envs", "a second copy"),
+        ("cli.a", "import aisim_gym.envs", "inside the command"),
+        ("report.a", "import matplotlib.pyplot as plt", "heavy"),
+        ("policies.a", "if True:\n    from torch import nn", "heavy"),
+        ("replay.a", "def f():\n    import gymnasium", "does without it"),
+        ("cli.a", "import gymnasium", "inside the command"),
+    ],
+)
+def test_forbidden_import_is_found(module: str, source: str, complaint: str) -> None:
+    (found,) = complaints_about(f"aisim_gym.{module}", source)
+    assert complaint in found
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("replay.a", "from aisim_gym.spec import ReplaySpec"),
+        ("spec.a", "from aisim_gym import __version__"),
+        ("report.a", "def f():\n    import matplotlib"),
+        ("cli.a", "def f():\n    import torch, gymnasium\n    import aisim_gym.envs"),
+        ("envs.a", "import gymnasium"),
+        ("policies.a", "if TYPE_CHECKING:\n    import torch"),
+    ],
+)
+def test_allowed_import_is_not_found(module: str, source: str) -> None:
+    assert complaints_about(f"aisim_gym.{module}", source) == []
+
+
+def test_importing_the_package_is_light(tmp_path: Path) -> None:
+    code = (
+        "import json, sys, time\n"
+        "started_s = time.perf_counter()\n"
+        "import aisim_gym\n"
+        "print(json.dumps([time.perf_counter() - started_s, sorted(sys.modules)]))\n"
+    )
+    best_s = np.inf
+    for _ in range(3):  # the best of three: the machine may be busy
+        command = [sys.executable, "-c", code]
+        output = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True).stdout
+        seconds, loaded = json.loads(output)
+        assert not {"gymnasium", "matplotlib", "numba", "pydantic"} & set(loaded)
+        best_s = min(best_s, seconds)
+    assert best_s < 0.5
+
+
+def _row_types() -> list[tuple[str, str]]:
+    """Return module and name of every table row written as a Protocol."""
+    rows = []
+    for module, path in module_files().items():
+        for node in ast.parse(path.read_text("utf-8")).body:
+            if isinstance(node, ast.ClassDef) and node.name.endswith("Row"):
+                rows += [(module, node.name) for base in node.bases if _name(base) == "Protocol"]
+    return rows
+
+
+def _name(node: ast.expr) -> str:
+    return ast.unparse(node).split("[")[0].split(".")[-1]
+
+
+@pytest.mark.parametrize(("module", "name"), _row_types())
+def test_every_field_of_a_row_has_a_stored_type(module: str, name: str) -> None:
+    row_dtype = import_module("aisim_gym.tables").row_dtype
+    row_type = getattr(import_module(module), name)
+    dtype = row_dtype(row_type)
+    assert dtype.names == tuple(row_type.__annotations__)
+    assert dtype.isalignedstruct
+
+
+def test_every_table_is_made_from_a_row_type() -> None:
+    known = {name for _, name in _row_types()}
+    for module, path in module_files().items():
+        if module == "aisim_gym.tables":
+            continue
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and _name(node.func) in ("make_table", "row_dtype"):
+                argument = _name(node.args[0])
+                is_variable = argument.islower()
+                assert is_variable or argument in known, f"{module}:{node.lineno}: {argument}"
+
+
+@pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
+def test_kernel_compiles_once_for_all_runs(tmp_path: Path) -> None:
+    # One compilation is about a minute, so a second one for another table layout (a fork, a
+    # loaded file) or another integer type would be noticed by users, not by results.
+    from aisim_gym.fleet.tick import apply_decision
+    from aisim_gym.replay import Replay
+    from aisim_gym.replay.advance import advance
+    from aisim_gym.workload import requests_from_arrays
+
+    pools: list[dict[str, Any]] = [
+        {"kind": "agg", "num_workers": 2},
+        {
+            "kind": "disagg",
+            "prefill": {"engine": {"worker_type": "prefill"}, "startup_time": 0.05},
+            "decode": {"engine": {"worker_type": "decode"}},
+        },
+    ]
+    requests = requests_from_arrays(np.arange(12) * 40.0, [300] * 12, [20] * 12)
+    for fleet in pools:
+        replay = Replay({"fleet": fleet}, requests, initial_tick_ms=100.0)
+        scaled: list[dict[str, Any]] = [
+            {"target_prefill": 2, "target_decode": np.int32(3), "next_tick_ms": 200},
+            {"target_prefill": None, "target_decode": 1, "next_tick_ms": np.float64(300.0)},
+        ]
+        for decision in scaled:
+            assert replay.advance_to_tick() is not None
+            if fleet["kind"] == "agg":
+                decision["target_prefill"] = None
+            replay.apply(decision)
+        replay.save(tmp_path / "half.npz")
+        last: dict[str, Any] = dict.fromkeys(("target_prefill", "target_decode", "next_tick_ms"))
+        for half in (replay.fork(), Replay.load(tmp_path / "half.npz"), replay):
+            while half.advance_to_tick() is not None:
+                half.apply(last)
+            assert half.is_done
+    for entry_point in (advance, apply_decision):
+        signatures = getattr(entry_point, "signatures")  # noqa: B009 - typed as a plain function
+        assert len(signatures) == 1, entry_point.__name__
