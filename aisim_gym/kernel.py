@@ -1,8 +1,10 @@
-"""The one decorator for compiled code.
+"""Decorators for compiled code: ``kernel`` for its parts, ``entry_point`` for what Python calls.
 
-Compiled code is cached in the user's cache folder, in a sub-folder named after the content of all
-kernel sources and the versions that compile them: Numba by itself does not notice a change in a
-called function of another file. Nothing is written next to the sources.
+Only entry points are compiled on their own and cached, with everything they call inside; a kernel
+called from Python simply runs as Python. (Compiling every part for calls from Python as well took
+twice as long.) The cache lies in the user's cache folder, in a sub-folder named after the content
+of all kernel sources and the versions that compile them: Numba by itself does not notice a change
+in a called function of another file. Nothing is written next to the sources.
 """
 
 import hashlib
@@ -11,12 +13,15 @@ import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numba
-from numba.core import config
+from numba.core import config as _config
+from numba.extending import register_jitable
 
 Function = TypeVar("Function", bound=Callable[..., object])
+
+_SETTINGS: Any = _config
 
 
 @cache
@@ -29,25 +34,35 @@ def cache_folder() -> Path:
     return Path(root) / "aisim-gym" / f"kernel-{digest.hexdigest()[:16]}"
 
 
-def is_compiled() -> bool:
-    """Return whether compiled code for these sources is already on disk (or not needed)."""
-    return bool(config.DISABLE_JIT) or any(cache_folder().glob("**/*.nbi"))
+def is_compiled(name: str) -> bool:
+    """Return whether an entry point needs no compilation: on disk already, or not compiled."""
+    return bool(_SETTINGS.DISABLE_JIT) or any(cache_folder().glob(f"**/{name}*.nbi"))
 
 
 def kernel(function: Function) -> Function:
+    """Let ``function`` be compiled as a part of the entry points that call it.
+
+    Typed as identity, so that checkers and editors see the plain function.
+    """
+    if _SETTINGS.DISABLE_JIT:
+        return function
+    options = {"nogil": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    return register_jitable(**options)(function)
+
+
+def entry_point(function: Function) -> Function:
     """Compile ``function`` on first use, without the GIL and cached on disk.
 
-    Typed as identity, so that checkers and editors see the plain function;
-    ``NUMBA_DISABLE_JIT=1`` runs exactly that.
+    ``NUMBA_DISABLE_JIT=1`` runs it, and all kernels, as plain Python.
     """
-    if config.DISABLE_JIT:
+    if _SETTINGS.DISABLE_JIT:
         return function
-    outer = config.CACHE_DIR
-    config.CACHE_DIR = str(cache_folder())
+    outer = _SETTINGS.CACHE_DIR
+    _SETTINGS.CACHE_DIR = str(cache_folder())
     try:
         compiled = numba.njit(cache=True, nogil=True)(function)
     finally:
-        config.CACHE_DIR = outer
+        _SETTINGS.CACHE_DIR = outer
     return cast(Function, compiled)
 
 

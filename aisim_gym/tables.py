@@ -16,20 +16,17 @@ I8 = Annotated[int, np.int64]
 F8 = Annotated[float, np.float64]
 
 Row = TypeVar("Row")
+Row_co = TypeVar("Row_co", covariant=True)
 
 
-class Table(Protocol[Row]):
+class Table(Protocol[Row_co]):
     """A record array: an integer index gives a row, a field name gives a column."""
 
     @overload
-    def __getitem__(self, key: int) -> Row: ...
+    def __getitem__(self, key: int) -> Row_co: ...
     @overload
     def __getitem__(self, key: str) -> NDArray[Any]: ...
-    def __setitem__(self, key: int, value: Row) -> None: ...
-    def __len__(self) -> int: ...
-    def copy(self) -> "Table[Row]": ...
-    @property
-    def nbytes(self) -> int: ...
+    def __len__(self) -> int: ...  # noqa: D105
 
 
 def row_dtype(row_type: type) -> np.dtype[np.void]:

@@ -5,6 +5,7 @@ Sources are parsed, not imported, so that an import inside a function counts as 
 
 import ast
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +13,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 import pytest
 from support.source_tree import module_files
@@ -64,10 +64,10 @@ def find_imports(tree: ast.AST) -> Iterator[Import]:
             for alias in node.names:
                 yield Import(node.lineno, f"{module}.{alias.name}", in_function, for_checkers)
         elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            for child in node.body:
-                yield from visit(child, in_function, True)
-            for child in node.orelse:
-                yield from visit(child, in_function, for_checkers)
+            for statement in node.body:
+                yield from visit(statement, in_function, True)
+            for statement in node.orelse:
+                yield from visit(statement, in_function, for_checkers)
         else:
             is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
             for child in ast.iter_child_nodes(node):
@@ -205,6 +205,14 @@ def test_every_field_of_a_row_has_a_stored_type(module: str, name: str) -> None:
     assert dtype.isalignedstruct
 
 
+@pytest.mark.parametrize(("module", "name"), _row_types())
+def test_no_field_of_a_row_is_hidden_in_plain_python(module: str, name: str) -> None:
+    # Compiled, `row.mean` is the field; under NUMBA_DISABLE_JIT it is NumPy's method.
+    fields = getattr(import_module(module), name).__annotations__.keys()
+    hidden = fields & {*dir(np.record), *dir(np.recarray)}
+    assert not hidden, "rename: NumPy has attributes of these names"
+
+
 def test_every_table_is_made_from_a_row_type() -> None:
     known = {name for _, name in _row_types()}
     for module, path in module_files().items():
@@ -217,7 +225,7 @@ def test_every_table_is_made_from_a_row_type() -> None:
                 assert is_variable or argument in known, f"{module}:{node.lineno}: {argument}"
 
 
-@pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
+@pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled")
 def test_kernel_compiles_once_for_all_runs(tmp_path: Path) -> None:
     # One compilation is about a minute, so a second one for another table layout (a fork, a
     # loaded file) or another integer type would be noticed by users, not by results.

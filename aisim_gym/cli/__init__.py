@@ -1,1 +1,1 @@
-"""cli"""
+"""The command line, the top layer."""

@@ -8,20 +8,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from aisim_gym.errors import AisimError, UnsupportedError
+from aisim_gym.errors import AisimError, UnsupportedError, WorkloadError
 from aisim_gym.spec import ReplaySpec, replay_spec_from_reference_arguments
 from aisim_gym.workload import RequestTable, requests_from_mooncake_rows
 
 FORMAT = "aisim-golden/1"
 SUFFIX = ".json.gz"
 
-_SCENARIO_PARTS = {
-    "name": str,
-    "topology": dict,
-    "engine_overrides": dict,
-    "workload": dict,
-    "replay": dict,
+_PARTS: dict[str, type] = {
+    "scenario": dict,
+    "scenario.name": str,
+    "scenario.topology": dict,
+    "scenario.engine_overrides": dict,
+    "scenario.workload": dict,
+    "scenario.workload.block_size": int,
+    "scenario.workload.rows": list,
+    "scenario.replay": dict,
 }
+_TICK_PARTS: dict[str, type] = {"scenario.ticks": dict, "scenario.ticks.decisions": list}
+_KIND_NAMES = {dict: "an object", list: "a list", str: "a string", int: "an integer"}
 
 
 class GoldenError(AisimError, ValueError):
@@ -67,15 +72,12 @@ class Golden:
         data = _read_object(path)
         if data.get("format") != FORMAT:
             raise GoldenError(f"{path}: got format {data.get('format')!r}, expected {FORMAT!r}")
-        scenario = data.get("scenario")
-        if not isinstance(scenario, dict):
-            raise GoldenError(f"{path}: scenario: got {_kind(scenario)}, expected an object")
-        for part, kind in _SCENARIO_PARTS.items():
-            if not isinstance(scenario.get(part), kind):
-                raise GoldenError(
-                    f"{path}: scenario.{part}: got {_kind(scenario.get(part))}, "
-                    f"expected {_KIND_NAMES[kind]}"
-                )
+        for part, kind in _PARTS.items():
+            _check_part(path, data, part, kind)
+        scenario = data["scenario"]
+        if scenario.get("ticks") is not None:
+            for part, kind in _TICK_PARTS.items():
+                _check_part(path, data, part, kind)
         snapshots = data.get("snapshots")
         num_ticks = data.get("snapshot_count") if snapshots is None else len(snapshots)
         if not isinstance(num_ticks, int):
@@ -105,46 +107,37 @@ class Golden:
             GoldenError: If the scenario is not valid.
             UnsupportedError: If it is valid, but no spec of this package can say it.
         """
-        topology, overrides = self.scenario["topology"], self.scenario["engine_overrides"]
-        if topology["kind"] == "agg":
-            fleet = {
-                "extra_engine_args": overrides["agg"],
-                "num_workers": topology["num_workers"],
-            }
-        else:
-            fleet = {
-                "prefill_engine_args": overrides["prefill"],
-                "decode_engine_args": overrides["decode"],
-                "num_prefill_workers": topology["num_prefill_workers"],
-                "num_decode_workers": topology["num_decode_workers"],
-            }
         try:
             return replay_spec_from_reference_arguments(
-                **fleet,
+                **self._fleet_arguments(),
                 **self.scenario["replay"],
                 trace_block_size=self.scenario["workload"]["block_size"],
                 capture_per_request=True,
             )
         except UnsupportedError:
             raise
-        except (TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise GoldenError(f"{self.path}: scenario: {error}") from error
 
     def requests(self, spec: ReplaySpec) -> RequestTable:
         """Return the workload; row k of the file is request k.
 
         Raises:
+            GoldenError: If a row is not valid.
             UnsupportedError: If the replay cannot run such a workload.
         """
         workload = spec.workload
         if workload.trace_format != "mooncake":
             raise UnsupportedError(f"trace_format='{workload.trace_format}' is not replayed yet")
-        return requests_from_mooncake_rows(
-            self.scenario["workload"]["rows"],
-            workload.trace_block_size,
-            workload.arrival_speedup_ratio,
-            source=str(self.path),
-        )
+        try:
+            return requests_from_mooncake_rows(
+                self.scenario["workload"]["rows"],
+                workload.trace_block_size,
+                workload.arrival_speedup_ratio,
+                source=str(self.path),
+            )
+        except WorkloadError as error:
+            raise GoldenError(f"{self.path}: scenario.workload: {error}") from error
 
     @property
     def has_policy(self) -> bool:
@@ -169,8 +162,16 @@ class Golden:
         ordinal: int | None = self.scenario["ticks"].get("raise_at")
         return ordinal
 
-
-_KIND_NAMES = {str: "a string", dict: "an object"}
+    def _fleet_arguments(self) -> dict[str, Any]:
+        topology, overrides = self.scenario["topology"], self.scenario["engine_overrides"]
+        if topology["kind"] == "agg":
+            return {"extra_engine_args": overrides["agg"], "num_workers": topology["num_workers"]}
+        return {
+            "prefill_engine_args": overrides["prefill"],
+            "decode_engine_args": overrides["decode"],
+            "num_prefill_workers": topology["num_prefill_workers"],
+            "num_decode_workers": topology["num_decode_workers"],
+        }
 
 
 def _read_object(path: Path) -> dict[str, Any]:
@@ -187,9 +188,14 @@ def _read_object(path: Path) -> dict[str, Any]:
     return data
 
 
+def _check_part(path: Path, data: dict[str, Any], part: str, kind: type) -> None:
+    value: Any = data
+    for name in part.split("."):
+        value = value.get(name)
+    if not isinstance(value, kind):
+        raise GoldenError(f"{path}: {part}: got {_kind(value)}, expected {_KIND_NAMES[kind]}")
+
+
 def _kind(value: Any) -> str:
     """Say what ``value`` is in JSON."""
-    if value is None:
-        return "nothing"
-    names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean"}
-    return names.get(type(value), "a number")
+    return "nothing" if value is None else _KIND_NAMES.get(type(value), "something else")

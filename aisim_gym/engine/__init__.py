@@ -1,1 +1,1 @@
-"""engine"""
+"""One rank: scheduler, KV pool, timing, forward-pass metrics. Compiled code and its tables."""

@@ -1,4 +1,4 @@
-"""Commands to a rank: submit a request, hold and release a source, reserve and activate a destination.
+"""Commands to a rank: submit and cancel requests, reserve and activate destinations.
 
 Rules: engine-vllm-trtllm.md §3, §9. Commands apply at once; the pass in flight, if any, was
 decided before and does not change.

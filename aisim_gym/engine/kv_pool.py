@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aisim_gym.engine.tables import NONE, ArenaRow, BlockRow, EngineRow, RankRow, SeqRow
-from aisim_gym.kernel import kernel
+from aisim_gym.kernel import entry_point, kernel
 from aisim_gym.tables import Table
 
 
@@ -24,9 +24,7 @@ def blocks_for(tokens: int, block_size: int) -> int:
 @kernel
 def active_blocks(rank: RankRow) -> int:
     """Return blocks in use: referenced, private or reserved."""
-    return (
-        rank.resident_blocks - rank.evictable_blocks + rank.private_blocks + rank.reserved_blocks
-    )
+    return rank.resident_blocks - rank.evictable_blocks + rank.private_blocks + rank.reserved_blocks
 
 
 @kernel
@@ -209,7 +207,7 @@ def _remember(rank: RankRow, blocks: Table[BlockRow], arena: ArenaRow, content: 
     return b
 
 
-@kernel
+@entry_point
 def link_blocks(old: Table[BlockRow], blocks: Table[BlockRow], arena: ArenaRow) -> None:
     """Build the buckets of a larger table that starts with the rows of ``old``; free the others.
 

@@ -220,9 +220,7 @@ def _length(seq: SeqRow) -> int:
 @kernel
 def _is_prebuilt(seq: SeqRow) -> bool:
     """Return whether the whole prompt has KV (a running decode, an activated destination)."""
-    return (
-        seq.computed_tokens >= seq.prompt_tokens and seq.covered_tokens >= seq.prompt_tokens
-    )
+    return seq.computed_tokens >= seq.prompt_tokens and seq.covered_tokens >= seq.prompt_tokens
 
 
 @kernel
@@ -248,7 +246,7 @@ def _cached_tokens(
     blocks: Table[BlockRow],
     contents: NDArray[np.int64],
 ) -> tuple[int, int]:
-    """Return (tokens found in the prefix cache, of these in use), after the recompute rule (§5.4)."""
+    """Return (cached tokens, of these in use) after the recompute rule (§5.4)."""
     length = _length(seq)
     hits, active = count_hits(engine, rank, seq, blocks, contents, length // engine.block_size)
     cached = hits * engine.block_size

@@ -1,1 +1,1 @@
-"""fleet"""
+"""Workers and what connects them: life, placement, handoff, events, group passes."""

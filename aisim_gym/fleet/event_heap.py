@@ -29,7 +29,7 @@ def push_event(
     """Add an event; the table must have a free row."""
     order = clock.event_order
     clock.event_order += 1
-    if rank == EVENT_PASS_END or rank == EVENT_TRANSFER_END:
+    if rank in (EVENT_PASS_END, EVENT_TRANSFER_END):
         clock.busy_events += 1
     at = clock.event_count
     clock.event_count += 1
@@ -70,7 +70,7 @@ def pop_due(clock: ClockRow, events: Table[EventRow], rank: int) -> int:
     subject = peek_due(clock, events, rank)
     if subject < 0:
         return -1
-    if rank == EVENT_PASS_END or rank == EVENT_TRANSFER_END:
+    if rank in (EVENT_PASS_END, EVENT_TRANSFER_END):
         clock.busy_events -= 1
     clock.event_count -= 1
     count = clock.event_count

@@ -1,6 +1,7 @@
 """A worker's forward pass: all its ranks together, from start to the effects of its end.
 
-Rules: replay-runtime.md §4 (steps 2, 5), §5 (steps 3, 11), §6.4-6.6; engine-vllm-trtllm.md §11, §13.
+Rules: replay-runtime.md §4 (steps 2, 5), §5 (steps 3, 11), §6.4-6.6; engine-vllm-trtllm.md
+§11, §13.
 """
 
 from aisim_gym.engine.commands import delete_seq

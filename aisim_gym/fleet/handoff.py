@@ -4,8 +4,6 @@ Rules: replay-runtime.md §10, §11; engine-vllm-trtllm.md §9. A handoff has at
 time: pending, waiting for a worker of its pool, deferred until a rank's pass ends, or none.
 """
 
-import numpy as np
-
 from aisim_gym.engine.commands import (
     accept_destination,
     activate_destination,
@@ -137,14 +135,14 @@ def has_room_for_action(w: World) -> bool:
     row = w.requests[request]
     action = w.handoffs[request].action
     if action == ACTION_SUBMIT:
-        return has_room_for_seq(w, PREFILL, np.int64(row.input_tokens) + 1)
+        return has_room_for_seq(w, PREFILL, int(row.input_tokens) + 1)
     if action == ACTION_RESERVE:
-        tokens = np.int64(row.input_tokens) + np.int64(row.output_tokens)
+        tokens = int(row.input_tokens) + int(row.output_tokens)
         return has_room_for_seq(w, DECODE, tokens)
     if action == ACTION_TRANSFER and w.clock.event_count + 2 >= len(w.events):
         return needs_room(w.clock, ROOM_EVENTS, 1)
     if action == ACTION_ACTIVATE:
-        block_rows = np.int64(row.input_tokens) // w.engines[DECODE].block_size
+        block_rows = int(row.input_tokens) // w.engines[DECODE].block_size
         if w.arena.block_free_count < block_rows:
             return needs_room(w.clock, ROOM_BLOCKS, block_rows)
     return True
@@ -157,7 +155,7 @@ def execute_first_action(w: World) -> bool:
     handoff = w.handoffs[request]
     action = handoff.action
     pool_id, rank_id = _action_target(w, request)
-    if action == ACTION_SUBMIT or action == ACTION_RESERVE:
+    if action in (ACTION_SUBMIT, ACTION_RESERVE):
         if w.pools[pool_id].active_count == 0:
             append_action(w.action_queues[QUEUE_NO_WORKER + pool_id], w.handoffs, request)
             return False
@@ -174,18 +172,18 @@ def execute_first_action(w: World) -> bool:
     elif action == ACTION_ACTIVATE:
         _activate_destination(w, request)
     elif action == ACTION_RELEASE:
-        _leave_rank(w, rank_id, np.int64(handoff.prefill_seq))
+        _leave_rank(w, rank_id, int(handoff.prefill_seq))
         handoff.prefill_seq = NONE
         handoff.source_cleaned = 1
         w.requests[request].source_released_ms = w.clock.now_ms
         _issue_next(w, request)
     elif action == ACTION_CANCEL_SOURCE:
-        _leave_rank(w, rank_id, np.int64(handoff.prefill_seq))
+        _leave_rank(w, rank_id, int(handoff.prefill_seq))
         handoff.prefill_seq = NONE
         handoff.source_cleaned = 1
         _issue_next(w, request)
     elif action == ACTION_CANCEL_DESTINATION:
-        _leave_rank(w, rank_id, np.int64(handoff.decode_seq))
+        _leave_rank(w, rank_id, int(handoff.decode_seq))
         handoff.decode_seq = NONE
         handoff.destination_cleaned = 1
         _issue_next(w, request)
@@ -238,9 +236,9 @@ def _action_target(w: World, request: int) -> tuple[int, int]:
     action = handoff.action
     if action == ACTION_SUBMIT:
         return PREFILL, NONE
-    if action == ACTION_RELEASE or action == ACTION_CANCEL_SOURCE:
+    if action in (ACTION_RELEASE, ACTION_CANCEL_SOURCE):
         return PREFILL, int(handoff.prefill_rank)
-    if action == ACTION_ACTIVATE or action == ACTION_CANCEL_DESTINATION:
+    if action in (ACTION_ACTIVATE, ACTION_CANCEL_DESTINATION):
         return DECODE, int(handoff.decode_rank)
     return DECODE, NONE
 
@@ -262,10 +260,10 @@ def _submit_prefill(w: World, request: int) -> None:
         w.entries,
         w.entry_heads,
         request,
-        np.int64(row.input_tokens),
-        min(1, np.int64(row.output_tokens)),
+        int(row.input_tokens),
+        min(1, int(row.output_tokens)),
         row.content_start,
-        np.int64(row.shared_blocks),
+        int(row.shared_blocks),
         row.private_base,
     )
     w.seqs[s].is_source = 1
@@ -291,10 +289,10 @@ def _reserve_destination(w: World, request: int) -> None:
         w.entries,
         w.entry_heads,
         request,
-        np.int64(row.input_tokens),
-        np.int64(row.output_tokens),
+        int(row.input_tokens),
+        int(row.output_tokens),
         row.content_start,
-        np.int64(row.shared_blocks),
+        int(row.shared_blocks),
         row.private_base,
     )
     row.decode_route = rank.scheduler_id
@@ -320,9 +318,7 @@ def _start_transfer(w: World, request: int) -> None:
         tokens = w.requests[request].input_tokens
         if engine.transfers_missing_only == 1:
             tokens = w.handoffs[request].transferable_tokens
-        delay_ms = (
-            tokens * engine.transfer_bytes_per_token / (engine.transfer_gb_s * 1e9) * 1000.0
-        )
+        delay_ms = tokens * engine.transfer_bytes_per_token / (engine.transfer_gb_s * 1e9) * 1000.0
     if delay_ms > 0.0:
         push_event(
             w.clock, w.events, w.clock.now_ms + delay_ms, EVENT_TRANSFER_END, request, request
@@ -340,7 +336,7 @@ def _activate_destination(w: World, request: int) -> None:
         rank,
         w.queues,
         w.seqs,
-        np.int64(handoff.decode_seq),
+        int(handoff.decode_seq),
         w.blocks,
         w.arena,
         w.entries,

@@ -1,4 +1,4 @@
-"""Room in the tables: compiled code asks for it before it acts, Python grows the tables between calls.
+"""Room in the tables: compiled code asks before it acts, Python grows them between calls.
 
 A check that fails leaves kind and amount in the clock; the step that needs the room is then
 entered again. So no table has a fixed limit and nothing is done halfway.

@@ -17,7 +17,7 @@ from aisim_gym.fleet.tables import (
 )
 from aisim_gym.fleet.worker_life import apply_target
 from aisim_gym.fleet.world import World
-from aisim_gym.kernel import kernel
+from aisim_gym.kernel import entry_point, kernel
 from aisim_gym.metrics.traffic_window import restart_window
 
 KEEP = -1
@@ -59,7 +59,7 @@ def prepare_metrics(w: World, pool_id: int) -> None:
                 write_idle_fpm(fpm)
 
 
-@kernel
+@entry_point
 def apply_decision(w: World, target_prefill: int, target_decode: int, next_tick_ms: float) -> None:
     """Apply the planner's answer to the tick shown last.
 

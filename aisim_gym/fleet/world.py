@@ -10,7 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aisim_gym.engine.fpm import FpmRow
-from aisim_gym.engine.tables import ArenaRow, BlockRow, EngineRow, PassRow, QueueRow, RankRow, SeqRow
+from aisim_gym.engine.tables import (
+    ArenaRow,
+    BlockRow,
+    EngineRow,
+    PassRow,
+    QueueRow,
+    RankRow,
+    SeqRow,
+)
 from aisim_gym.fleet.tables import (
     ActionQueueRow,
     ClockRow,

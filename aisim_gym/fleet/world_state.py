@@ -1,4 +1,4 @@
-"""The tables of a run as Python holds them: built once, grown on demand, copied, written to a file."""
+"""The tables of a run as Python holds them: grown on demand, copied, written to a file."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields

@@ -1,1 +1,1 @@
-"""metrics"""
+"""What a run records: request times, token gaps, traffic windows."""

@@ -14,7 +14,7 @@ from aisim_gym.kernel import kernel
 from aisim_gym.tables import F8, I8, Table
 
 GAMMA = 1.001 / 0.999
-_LOG_GAMMA = math.log(GAMMA)
+_LOG_GAMMA = math.log1p(2 * 0.001 / 0.999)
 _OFFSET = 11_000
 """Bucket index of the value 1; covers 3e-10 … 4e13."""
 NUM_BUCKETS = 26_600
@@ -26,16 +26,14 @@ class StatisticsRow(Protocol):
 
     count: I8
     zeros: I8
-    mean: F8
-    squares: F8  # sum of squared deviations from the mean
+    average: F8
+    squares: F8  # sum of squared deviations from the average
     low: F8
     high: F8
 
 
 @kernel
-def add_gap(
-    statistics: Table[StatisticsRow], buckets: NDArray[np.int64], gap_ms: float
-) -> None:
+def add_gap(statistics: Table[StatisticsRow], buckets: NDArray[np.int64], gap_ms: float) -> None:
     """Add one gap between consecutive tokens of a request, and its rate if it is not zero."""
     _add(statistics[GAP], buckets[GAP], gap_ms)
     if gap_ms > 0.0:
@@ -49,18 +47,18 @@ def _add(row: StatisticsRow, buckets: NDArray[np.int64], value: float) -> None:
         row.low = value
     if row.count == 1 or value > row.high:
         row.high = value
-    delta = value - row.mean
-    row.mean += delta / row.count
-    row.squares += delta * (value - row.mean)
+    delta = value - row.average
+    row.average += delta / row.count
+    row.squares += delta * (value - row.average)
     if value > 0.0:
-        k = int(math.ceil(math.log(value) / _LOG_GAMMA)) + _OFFSET
+        k = math.ceil(math.log(value) / _LOG_GAMMA) + _OFFSET
         buckets[min(max(k, 0), NUM_BUCKETS - 1)] += 1
     else:
         row.zeros += 1
 
 
 def sketch_percentile(row: StatisticsRow, buckets: NDArray[np.int64], percent: float) -> float:
-    """Return the sketch's value at a percentile, 0.0 for an empty sample.
+    """Return the sketch's value at a percentile, 0.0 for an empty sample, a lone value as it is.
 
     Args:
         row: Moments of the sample.
@@ -69,8 +67,10 @@ def sketch_percentile(row: StatisticsRow, buckets: NDArray[np.int64], percent: f
     """
     if row.count == 0:
         return 0.0
+    if row.count == 1:
+        return float(row.low)
     rank = math.floor((row.count - 1) * percent / 100.0 + 0.5)
     if rank < row.zeros:
         return 0.0
     k = int(np.searchsorted(np.cumsum(buckets), rank - row.zeros, side="right")) - _OFFSET
-    return float(2.0 * GAMMA**k / (GAMMA + 1.0))
+    return 2.0 * math.exp(k * _LOG_GAMMA) / (GAMMA + 1.0)

@@ -10,7 +10,7 @@ from aisim_gym.fleet.event_heap import next_event_ms, push_event
 from aisim_gym.fleet.tables import DECODE, EVENT_TICK, PREFILL, QUEUE_NO_WORKER, PoolRow
 from aisim_gym.fleet.tick import is_workload_done
 from aisim_gym.fleet.world import World
-from aisim_gym.kernel import kernel
+from aisim_gym.kernel import entry_point, kernel
 from aisim_gym.replay.settle import (
     PHASE_PASS_ENDS,
     STATUS_DONE,
@@ -26,7 +26,7 @@ MAX_STUCK_TICKS = 1024
 planner asks for ticks, so a run whose planner stops by then ends exactly as there."""
 
 
-@kernel
+@entry_point
 def advance(w: World) -> int:
     """Run to the next tick, or as far as possible; return a ``STATUS_...``.
 

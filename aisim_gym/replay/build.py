@@ -123,7 +123,9 @@ def build_world(spec: ReplaySpec, requests: RequestTable, initial_tick_ms: float
 def _fill_engine(row: EngineRow, launch: LaunchSpec, path: str) -> None:
     engine = launch.engine
     if engine.backend != "vllm":
-        raise UnsupportedError(f"{path}.engine.backend: got {engine.backend!r}, replayed are: 'vllm'")
+        raise UnsupportedError(
+            f"{path}.engine.backend: got {engine.backend!r}, replayed are: 'vllm'"
+        )
     if engine.aic_nextn is not None:
         raise UnsupportedError(
             f"{path}.engine.aic_nextn: got {engine.aic_nextn}, "
@@ -206,9 +208,7 @@ def _fill_clock(
     clock.phase = PHASE_PASS_ENDS
     clock.collects_fpm = 1
     clock.captures_requests = int(spec.capture_per_request)
-    clock.captures_operations = int(
-        spec.capture_planner_details and math.isfinite(initial_tick_ms)
-    )
+    clock.captures_operations = int(spec.capture_planner_details and math.isfinite(initial_tick_ms))
     clock.immediate_worker = NONE
 
 

@@ -55,9 +55,7 @@ def lifecycle_operations(state: WorldState) -> list[dict[str, Any]]:
                 else int(operation.tick_ordinal),
                 "origin_operation_ordinal": _common_origin(int(operation.cause), transitions),
                 "transitions": transitions,
-                "state_after_batch": {
-                    name: sorted(ids) for name, ids in states[pool_id].items()
-                },
+                "state_after_batch": {name: sorted(ids) for name, ids in states[pool_id].items()},
                 "topology_released_request_uuids": [],
             }
         )

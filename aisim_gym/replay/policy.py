@@ -107,16 +107,19 @@ class ScalingPolicy(Protocol):
 
 def describe_fleet(spec: ReplaySpec, limits: ScalingLimits | None = None) -> FleetDescription:
     """Return what a planner is told about the fleet of ``spec``."""
-    limits = limits or ScalingLimits()
-    sla = {"ttft_slo_ms": spec.sla.ttft_ms, "itl_slo_ms": spec.sla.itl_ms}
-    if isinstance(spec.fleet, AggregatedFleet):
-        return FleetDescription("agg", _describe_role(spec.fleet.engine), limits=limits, **sla)
+    fleet = spec.fleet
+    decode, prefill = (
+        (fleet.engine, None)
+        if isinstance(fleet, AggregatedFleet)
+        else (fleet.decode, fleet.prefill)
+    )
     return FleetDescription(
-        "disagg",
-        _describe_role(spec.fleet.decode),
-        _describe_role(spec.fleet.prefill),
-        limits=limits,
-        **sla,
+        mode=fleet.kind,
+        decode=_describe_role(decode),
+        prefill=None if prefill is None else _describe_role(prefill),
+        limits=limits or ScalingLimits(),
+        ttft_slo_ms=spec.sla.ttft_ms,
+        itl_slo_ms=spec.sla.itl_ms,
     )
 
 

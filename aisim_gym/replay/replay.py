@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from aisim_gym.engine.tables import NONE
 from aisim_gym.errors import ReplayError
@@ -280,7 +281,7 @@ class Replay:
             "status": int(self._status),
             "wall_s": self._wall_s,
         }
-        tables = {name: np.asarray(table) for name, table in self.state.tables().items()}
+        tables: dict[str, Any] = self._plain_tables()
         with Path(path).expanduser().open("wb") as file:
             np.savez_compressed(file, header=np.array(json.dumps(header)), **tables)
 
@@ -312,12 +313,14 @@ class Replay:
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle tables as plain arrays."""
-        tables = {name: np.asarray(table) for name, table in self.state.tables().items()}
-        return {**self.__dict__, "state": tables}
+        return {**self.__dict__, "state": self._plain_tables()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore from a pickle."""
         self.__dict__.update({**state, "state": WorldState.from_tables(state["state"])})
+
+    def _plain_tables(self) -> dict[str, NDArray[Any]]:
+        return {name: np.asarray(table) for name, table in self.state.tables().items()}
 
     def _missing(self, pool_id: int, target: int | None) -> int:
         """Return how many workers a target adds to a pool."""
@@ -366,7 +369,8 @@ class Replay:
         stuck = np.flatnonzero(rows["status"] == REQUEST_OPEN)
         request = stuck[np.argmin(rows["row"][stuck])]
         raise ReplayError(
-            f"replay invariant violated: {what} with {clock.in_flight} in-flight requests remaining "
+            f"replay invariant violated: {what} "
+            f"with {clock.in_flight} in-flight requests remaining "
             f"(stuck at {clock.now_ms} ms: {len(stuck)}, first request {rows['row'][request] + 1} "
             f"{self._place_of(int(request))})"
         )

@@ -10,8 +10,6 @@ Transfers and handoff actions exist only in a disaggregated fleet. There an arri
 runs in the next iteration; in an aggregated fleet an arrival is placed at once.
 """
 
-import numpy as np
-
 from aisim_gym.engine.commands import create_seq, submit
 from aisim_gym.engine.tables import NONE
 from aisim_gym.fleet.event_heap import peek_due, pop_due
@@ -173,8 +171,8 @@ def _admit_arrivals(w: World) -> int:
         else:
             if w.pools[DECODE].active_count == 0:
                 return STATUS_NO_WORKER
-            prompt_tokens = np.int64(row.input_tokens)
-            output_tokens = np.int64(row.output_tokens)
+            prompt_tokens = int(row.input_tokens)
+            output_tokens = int(row.output_tokens)
             if not has_room_for_seq(w, DECODE, prompt_tokens + output_tokens):
                 return STATUS_NEEDS_ROOM
             rank = w.ranks[place_aggregated(w)]
@@ -189,7 +187,7 @@ def _admit_arrivals(w: World) -> int:
                 prompt_tokens,
                 output_tokens,
                 row.content_start,
-                np.int64(row.shared_blocks),
+                int(row.shared_blocks),
                 row.private_base,
             )
             submit(rank, w.queues, w.seqs, s)

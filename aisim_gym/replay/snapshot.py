@@ -108,7 +108,9 @@ class ScalingSnapshot:
             ids = {name: list(getattr(pool, f"{state}_ids")) for name, pool in self._pools()}
             result |= {f"{state}_{name}_count": len(ids[name]) for name in ids}
             result |= {f"{state}_{name}_ids": ids[name] for name in ids}
-        result |= {f"non_draining_{name}_count": pool.num_non_draining for name, pool in self._pools()}
+        result |= {
+            f"non_draining_{name}_count": pool.num_non_draining for name, pool in self._pools()
+        }
         result |= {f"total_{name}_count": pool.num_total for name, pool in self._pools()}
         result["traffic"] = self.traffic._asdict()
         return result
@@ -149,7 +151,9 @@ def _pool_snapshot(state: WorldState, pool_id: int) -> PoolSnapshot:
         draining_ids=ids[WORKER_DRAINING],
         fpms=tuple(
             ForwardPassMetrics(worker_id, dp_rank, *values[:-2])
-            for worker_id, dp_rank, values in zip(names, dp_ranks, fpms[is_new].tolist(), strict=True)
+            for worker_id, dp_rank, values in zip(
+                names, dp_ranks, fpms[is_new].tolist(), strict=True
+            )
         ),
     )
 

@@ -22,7 +22,7 @@ class CompletedRequests:
     Attributes:
         input_tokens: Prompt tokens.
         output_tokens: Tokens that reached the client.
-        reused_tokens: Prompt tokens found in the prefix cache, most over all admissions.
+        reused_tokens: Prompt tokens found in a prefix cache, most over all admissions.
         first_reused_tokens: The same at the first admission.
         terminal_ms: Time of the end.
         wait_ms: Arrival to the end.
@@ -56,7 +56,9 @@ class CompletedRequests:
         return cls(
             input_tokens=requests["input_tokens"].astype(np.int64),
             output_tokens=requests["emitted_tokens"].astype(np.int64),
-            reused_tokens=requests["most_reused_tokens"].astype(np.int64),
+            reused_tokens=np.maximum(
+                requests["most_reused_tokens"], requests["decode_reused_tokens"]
+            ).astype(np.int64),
             first_reused_tokens=requests["first_reused_tokens"].astype(np.int64),
             terminal_ms=requests["terminal_ms"],
             wait_ms=requests["terminal_ms"] - arrival_ms,

@@ -40,7 +40,7 @@ class Distribution(NamedTuple):
         ranks = [percentile_rank(values.size, percent) for percent in PERCENTS]
         variance = sum_in_order((values - mean) ** 2) / values.size
         low, high = float(ascending[0]), float(ascending[-1])
-        return cls(mean, low, high, *ascending[ranks].tolist(), math.sqrt(variance))
+        return cls._make([mean, low, high, *ascending[ranks].tolist(), math.sqrt(variance)])
 
     @classmethod
     def of_sketch(
@@ -53,13 +53,13 @@ class Distribution(NamedTuple):
             buckets: Shape (samples, buckets).
             sample: ``GAP`` or ``RATE``.
         """
-        row: Any = np.asarray(statistics)[sample]  # by name: a record's `mean` is its method
+        row: Any = np.asarray(statistics)[sample]
         if row["count"] == 0:
             return cls()
         percentiles = [sketch_percentile(statistics[sample], buckets[sample], p) for p in PERCENTS]
         variance = float(row["squares"]) / int(row["count"])
-        moments = (float(row[name]) for name in ("mean", "low", "high"))
-        return cls(*moments, *percentiles, math.sqrt(variance))
+        moments = (float(row[name]) for name in ("average", "low", "high"))
+        return cls._make([*moments, *percentiles, math.sqrt(variance)])
 
     def named(self, metric: str) -> dict[str, float]:
         """Return the statistics under the reference's names, such as ``p99_ttft_ms``."""

@@ -2,8 +2,9 @@
 
 The reference's JSON reader trades the last bit for speed: it takes the digits as one 64-bit integer
 and multiplies or divides once by a power of ten, so a number of more than about 16 digits can come
-out one unit in the last place away from the nearest double (confirmed: 26.626621409293598 - 6.626621409293598
-is 20.000000000000004 there). Arrival times must be the same doubles, so we read numbers the same way.
+out one unit in the last place away from the nearest double (confirmed: the difference of
+26.626621409293598 and 6.626621409293598 is 20.000000000000004 there). Arrival times must be the
+same doubles, so we read numbers the same way.
 """
 
 _U64_MAX = 2**64 - 1

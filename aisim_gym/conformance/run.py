@@ -1,0 +1,41 @@
+"""Which golden files a command line means (rulings.md 10)."""
+
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from aisim_gym.conformance.golden import SUFFIX, GoldenError
+
+
+def find_goldens(paths: Iterable[str | Path], match: str = "*") -> list[Path]:
+    """Return the golden files that ``paths`` name, each once.
+
+    Args:
+        paths: Files, or folders, which mean their own ``*.json.gz`` in order of names (folders in
+            them, such as ``bench/``, are not entered). ``~`` is expanded.
+        match: Shell pattern that the file name without ``.json.gz`` must match.
+
+    Raises:
+        GoldenError: If a path does not exist or nothing matches.
+    """
+    candidates: list[Path] = []
+    for given in paths:
+        path = Path(given).expanduser()
+        if path.is_dir():
+            candidates += sorted(file for file in path.glob(f"*{SUFFIX}") if file.is_file())
+        elif path.exists():
+            candidates.append(path)
+        else:
+            raise GoldenError(f"{path}: no such file or folder")
+    files = [path for path in dict.fromkeys(candidates) if fnmatchcase(golden_name(path), match)]
+    if not files:
+        raise GoldenError(
+            f"no golden file: {len(candidates)} {SUFFIX} files in the paths given, "
+            f"none matches {match!r} (the pattern is for the name without {SUFFIX})"
+        )
+    return files
+
+
+def golden_name(path: Path) -> str:
+    """Return the file name without ``.json.gz``."""
+    return path.name.removesuffix(SUFFIX)

@@ -1,0 +1,150 @@
+"""Prefill workers that hand their requests to decode workers."""
+
+from typing import Any
+
+from aisim_gym.envs.default_fleet import default_disaggregated_fleet
+from aisim_gym.envs.scaling_env import ScalingEnv
+
+
+class DisaggregatedEnv(ScalingEnv):
+    """Scale a fleet of LLM inference workers with separate pools for prefill and decode.
+
+    ## Description
+
+    A request is prefilled by a worker of one pool, which decides its time to the first token, and
+    decoded by a worker of the other, which decides the gaps between its tokens. At every tick the
+    agent sets the size of both pools: too few workers and requests miss their latency limits, too
+    many and GPUs are paid for nothing. A new worker takes 30 s to start; a surplus one finishes its
+    requests before it is gone.
+
+    ## Action Space
+
+    ``MultiDiscrete([8, 8])``, prefill first: choice ``i`` asks for ``min_workers + i`` workers of
+    the pool, active and starting ones together. With ``action="deltas"`` it is
+    ``MultiDiscrete([3, 3])``: one worker fewer, none, one more.
+
+    ## Observation Space
+
+    A float32 vector, every entry in 0..1. A log scale to m is log(1 + x) / log(1 + m). Engine
+    entries come from the latest pass of each active worker (sums; shares and times are means) and
+    are 0 where no worker reported one; traffic entries cover the time since the previous tick.
+
+    | index | name | unit | low | high |
+    |---|---|---|---|---|
+    | 0 | prefill_active | workers / max_workers | 0 | 1 |
+    | 1 | prefill_starting | workers / max_workers | 0 | 1 |
+    | 2 | prefill_draining | workers / max_workers | 0 | 1 |
+    | 3 | prefill_queued_requests | log scale to 10 000 | 0 | 1 |
+    | 4 | prefill_queued_tokens | log scale to 10^8 | 0 | 1 |
+    | 5 | prefill_running_requests | log scale to 10 000 | 0 | 1 |
+    | 6 | prefill_batch_tokens | prompt tokens / token budget | 0 | 1 |
+    | 7 | prefill_kv_used | KV tokens / KV capacity | 0 | 1 |
+    | 8 | prefill_pass_time | seconds / 0.5 | 0 | 1 |
+    | 9 | decode_active | workers / max_workers | 0 | 1 |
+    | 10 | decode_starting | workers / max_workers | 0 | 1 |
+    | 11 | decode_draining | workers / max_workers | 0 | 1 |
+    | 12 | decode_queued_requests | log scale to 10 000 | 0 | 1 |
+    | 13 | decode_queued_tokens | log scale to 10^8 | 0 | 1 |
+    | 14 | decode_running_requests | log scale to 10 000 | 0 | 1 |
+    | 15 | decode_batch_tokens | prompt tokens / token budget | 0 | 1 |
+    | 16 | decode_kv_used | KV tokens / KV capacity | 0 | 1 |
+    | 17 | decode_pass_time | seconds / 0.5 | 0 | 1 |
+    | 18 | request_rate | requests/s, log scale to 1000 | 0 | 1 |
+    | 19 | completion_rate | requests/s, log scale to 1000 | 0 | 1 |
+    | 20 | mean_input | tokens, log scale to 10^6 | 0 | 1 |
+    | 21 | mean_output | tokens, log scale to 10^6 | 0 | 1 |
+    | 22 | ttft | mean / limit / 4 | 0 | 1 |
+    | 23 | itl | mean / limit / 4 | 0 | 1 |
+    | 24 | time | share of the horizon | 0 | 1 |
+
+    ## Rewards
+
+    The default ``cost_slo`` is the sum of four terms, all negative: GPU-hours at their price (1 per
+    GPU-hour), 0.01 per request that ended outside its TTFT or ITL limit, and 0.001 per worker by
+    which the action moved the targets (``overdue``, the fourth, has weight 0). Starting, active and
+    draining workers are paid for. Other weights: ``reward={"name": "cost_slo",
+    "violation_weight": 0.1}``; other rewards: see :mod:`aisim_gym.envs.reward`.
+
+    The first reward includes the time before the first action, the last one everything up to the
+    end of the episode, so the rewards of an episode add up to the cost of the whole run. At the end
+    of a truncated episode, requests still open count as violations in proportion to how far they
+    are past a limit, each at most once.
+
+    ## Starting State
+
+    One active prefill worker and two active decode workers without
+    requests. The workload begins at time 0 and the fleet runs to the
+    first tick, ``tick_s`` later. Every episode has new requests, drawn by the built-in generator:
+    15 minutes, 3 to 15 requests per second. ``reset(seed=5)`` starts a sequence of episodes that
+    further calls of ``reset()`` continue; the same seed gives the same sequence on every platform.
+
+    ## Episode End
+
+    * ``terminated``: every request has ended. The last step runs up to that moment.
+    * ``truncated``: the tick at the horizon came with work left. If the last request ends exactly
+      at the horizon, the episode is terminated.
+
+    It is never both. The horizon is ``horizon_s``, by default the length of the workload plus
+    300 s; ``gymnasium.make(..., max_episode_steps=n)`` truncates earlier, without the count of open
+    requests in the last reward.
+
+    ## Info
+
+    Numbers only, the same keys after every step: ``now_s``; of this step ``duration_s``,
+    ``gpu_hours``, ``arrived``, ``completed``, ``rejected``, ``good``, ``violations``,
+    ``overdue_s``, ``churn``, ``action_refused`` (1: over ``max_gpus``, so targets were left as they
+    are), ``obs_clipped`` (entries outside their bounds) and each ``reward_<term>``; of the episode
+    so far ``total_gpu_hours``, ``total_arrived``, ``total_completed``, ``total_rejected``,
+    ``total_good``. ``reset()`` leaves out the terms of the reward. The last step adds
+    ``is_success``: at least 95 % of the requests that arrived were good.
+
+    ``env.unwrapped.snapshot`` is what a planner sees, ``env.unwrapped.replay`` the whole run,
+    ``env.unwrapped.fork()`` an independent copy to look ahead with.
+
+    ## Arguments
+
+    All but ``requests`` and objects for ``observation``, ``action`` and ``reward`` are JSON values,
+    so that ``env.spec.to_json()`` describes the environment.
+
+    | argument | default | meaning |
+    |---|---|---|
+    | ``fleet`` | 1 prefill, 2 decode workers | the ``fleet`` table of a replay spec |
+    | ``generator`` | see above | ``GeneratorSpec`` fields to change; ``seed`` fixes the requests |
+    | ``trace`` | None | trace file to play instead, the same in every episode |
+    | ``trace_format`` | None | its format; None looks at the first line |
+    | ``requests`` | None | a ``RequestTable`` to play instead (not JSON) |
+    | ``tick_s`` | 30 | seconds between actions |
+    | ``horizon_s`` | None | seconds after which an episode is truncated |
+    | ``ttft_slo_ms`` | 500 | limit on the time to the first token |
+    | ``itl_slo_ms`` | 30 | limit on a request's mean gap between tokens |
+    | ``min_workers`` | 1 | fewest workers per pool; 0 is possible |
+    | ``max_workers`` | 8 | most workers per pool |
+    | ``max_gpus`` | None | most GPUs of the fleet; an action that asks for more changes nothing |
+    | ``observation`` | "metrics" | name, ``{"name": …, parameters}`` or object |
+    | ``action`` | "targets" | likewise |
+    | ``reward`` | "cost_slo" | likewise |
+    | ``capture_details`` | False | keep tick history and worker operations in the replay |
+    | ``render_mode`` | None | "ansi": ``render()`` returns one screen of text |
+
+    A workload with a request that no worker can ever hold is refused when the environment is built.
+
+    ``reset(options=…)``, for one episode: ``start_s``, ``duration_s`` (play only the requests that
+    arrive in this part of the workload, from time 0),
+    ``prefill_workers`` and ``decode_workers`` (at the start).
+
+    ## Version History
+
+    * v0: provisional. The default engine is the reference polynomial, not a measured GPU; results
+      of a seed may change without a new version until the environment library is complete.
+    """
+
+    kind = "disagg"
+    worker_options = {  # noqa: RUF012
+        "prefill_workers": "num_prefill_workers",
+        "decode_workers": "num_decode_workers",
+    }
+
+    @classmethod
+    def default_fleet(cls) -> dict[str, Any]:
+        """Return one prefill and two decode workers."""
+        return default_disaggregated_fleet()

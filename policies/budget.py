@@ -1,0 +1,105 @@
+"""What a fleet may grow to: workers per pool and GPUs together (policies.md §0.4, §2.9).
+
+Applied last by every planner, so that no rule needs limits of its own.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Self
+
+from aisim_gym.replay import FleetDescription, ScalingDecision, ScalingLimits, ScalingSnapshot
+
+
+@dataclass(frozen=True)
+class FleetBudget:
+    """Bounds on targets, and how targets are brought inside.
+
+    Attributes:
+        limits: Workers per pool and GPUs of the fleet.
+        decode_gpus: GPUs of a decode worker, or of a worker of an aggregated fleet.
+        prefill_gpus: GPUs of a prefill worker; None for an aggregated fleet.
+    """
+
+    limits: ScalingLimits
+    decode_gpus: int
+    prefill_gpus: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse limits that not even the smallest fleet keeps (§2.9)."""
+        smallest = self.limits.min_workers * (self.decode_gpus + (self.prefill_gpus or 0))
+        max_gpus = self.limits.max_gpus
+        if max_gpus is not None and smallest > max_gpus:
+            raise ValueError(
+                f"max_gpus: got {max_gpus}, expected at least {smallest} for min_workers "
+                f"{self.limits.min_workers} in every pool"
+            )
+
+    @classmethod
+    def of(cls, fleet: FleetDescription) -> Self:
+        """Return the budget of a fleet."""
+        prefill = fleet.prefill
+        return cls(
+            limits=fleet.limits,
+            decode_gpus=fleet.decode.gpus_per_worker,
+            prefill_gpus=None if prefill is None else prefill.gpus_per_worker,
+        )
+
+    def clamp_pair(self, prefill: int, decode: int) -> tuple[int, int]:
+        """Return both targets inside the limits.
+
+        Over the GPU ceiling prefill shrinks in proportion and decode gets what is left, as in the
+        reference (§2.9).
+        """
+        assert self.prefill_gpus is not None
+        prefill, decode = self._clamp_workers(prefill), self._clamp_workers(decode)
+        max_gpus, low = self.limits.max_gpus, self.limits.min_workers
+        total = prefill * self.prefill_gpus + decode * self.decode_gpus
+        if max_gpus is None or total <= max_gpus:
+            return prefill, decode
+        most = (max_gpus - low * self.decode_gpus) // self.prefill_gpus
+        prefill = max(low, min(most, math.floor(prefill * (max_gpus / total))))
+        left = max_gpus - prefill * self.prefill_gpus
+        return prefill, self._clamp_workers(left // self.decode_gpus)
+
+    def clamp_single(self, workers: int) -> int:
+        """Return the target of an aggregated fleet inside the limits."""
+        workers = self._clamp_workers(workers)
+        if self.limits.max_gpus is None:
+            return workers
+        return min(workers, max(self.limits.min_workers, self.limits.max_gpus // self.decode_gpus))
+
+    def decide(
+        self,
+        snapshot: ScalingSnapshot,
+        prefill: int | None,
+        decode: int | None,
+        next_tick_ms: float | None,
+    ) -> ScalingDecision:
+        """Return a decision for the wanted targets, clamped; a target that changes nothing is None.
+
+        Args:
+            snapshot: What the wishes are based on.
+            prefill: Wanted prefill workers, None to hold them; ignored for an aggregated fleet.
+            decode: Wanted decode or aggregated workers, None to hold them.
+            next_tick_ms: Next tick.
+        """
+        prefill_now = snapshot.prefill.num_non_draining
+        decode_now = snapshot.decode.num_non_draining
+        decode = decode_now if decode is None else decode
+        if self.prefill_gpus is None:
+            decode = self.clamp_single(decode)
+            return ScalingDecision(None, _unless_equal(decode, decode_now), next_tick_ms)
+        prefill = prefill_now if prefill is None else prefill
+        prefill, decode = self.clamp_pair(prefill, decode)
+        return ScalingDecision(
+            _unless_equal(prefill, prefill_now), _unless_equal(decode, decode_now), next_tick_ms
+        )
+
+    def _clamp_workers(self, workers: int) -> int:
+        workers = max(workers, self.limits.min_workers)
+        most = self.limits.max_workers
+        return workers if most is None else min(workers, most)
+
+
+def _unless_equal(target: int, current: int) -> int | None:
+    return None if target == current else target

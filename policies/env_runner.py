@@ -1,0 +1,105 @@
+"""Planners against environments: a snapshot goes in, an action of the environment comes out."""
+
+from typing import Any, NamedTuple
+
+import gymnasium
+
+from aisim_gym.envs.action import Targets, current_targets
+from aisim_gym.envs.scaling_env import ScalingEnv
+from aisim_gym.replay import ScalingDecision, ScalingPolicy
+
+
+class EpisodeResult(NamedTuple):
+    """A finished episode.
+
+    Attributes:
+        total_reward: Sum of all rewards.
+        num_steps: Steps taken.
+        terminated: Whether the workload was finished.
+        truncated: Whether the horizon or a step limit came first.
+        info: What the last step told.
+    """
+
+    total_reward: float
+    num_steps: int
+    terminated: bool
+    truncated: bool
+    info: dict[str, Any]
+
+
+class EnvPolicy:
+    """Lets a planner choose the actions of an environment.
+
+    The planner sees ``env.unwrapped.snapshot`` at every tick of the environment, whenever it asked
+    to be called next; one that asked for no more ticks is not called again and its fleet stays. To
+    get exactly the decisions of ``Replay.run``, give the environment the planner's tick length.
+    A target that the action space cannot express becomes the nearest one that it can.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any], policy: ScalingPolicy) -> None:
+        """Wrap ``policy`` for ``env``, which may be wrapped itself.
+
+        Raises:
+            TypeError: If the environment is not one of this package.
+        """
+        if not isinstance(env.unwrapped, ScalingEnv):
+            raise TypeError(f"env: got {env}, expected an environment of aisim_gym.envs")
+        self._env = env.unwrapped
+        self._policy = policy
+        self._is_asked = True
+
+    def reset(self, seed: int | None = None) -> None:
+        """Prepare the planner for an episode; ``seed`` is told to it."""
+        self._policy.reset(self._env.fleet_description, seed)
+        self._is_asked = True
+
+    def act(self) -> Any:
+        """Return the action for the tick at which the environment waits."""
+        snapshot = self._env.snapshot
+        current = current_targets(snapshot, len(self._env.worker_options))
+        targets = current
+        if self._is_asked:
+            decision = ScalingDecision.of(self._policy.on_tick(snapshot))
+            self._is_asked = decision.next_tick_ms is not None
+            targets = _fill_in(decision, current)
+        return self._env.action_object.encode(targets, snapshot)
+
+
+def run_policy_in_env(
+    env: gymnasium.Env[Any, Any],
+    policy: ScalingPolicy,
+    *,
+    seed: int | None = None,
+    options: dict[str, Any] | None = None,
+) -> EpisodeResult:
+    """Return the result of one episode in which ``policy`` chooses the actions.
+
+    Args:
+        env: An environment of this package, possibly wrapped.
+        policy: Any planner.
+        seed: For ``env.reset`` and for the policy.
+        options: For ``env.reset``.
+
+    Raises:
+        TypeError: If the environment is not one of this package.
+    """
+    actor = EnvPolicy(env, policy)
+    _, info = env.reset(seed=seed, options=options)
+    actor.reset(seed)
+    total_reward, num_steps = 0.0, 0
+    terminated = truncated = False
+    while not (terminated or truncated):
+        _, reward, terminated, truncated, info = env.step(actor.act())
+        total_reward += float(reward)
+        num_steps += 1
+    return EpisodeResult(total_reward, num_steps, terminated, truncated, info)
+
+
+def _fill_in(decision: ScalingDecision, current: Targets) -> Targets:
+    """Return the targets of a decision; what it leaves open stays as it is."""
+    prefill, decode = current
+    if decision.target_prefill is not None and prefill is not None:
+        prefill = int(decision.target_prefill)
+    if decision.target_decode is not None:
+        decode = int(decision.target_decode)
+    return Targets(prefill, decode)

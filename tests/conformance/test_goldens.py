@@ -1,0 +1,47 @@
+"""Every recorded run of the reference is reproduced, field by field (DESIGN.md §7).
+
+The files in ``data/goldens`` must pass. Those of the shared folder, where there is one, must not
+differ; scenarios that this version does not replay are skipped there.
+"""
+
+from pathlib import Path
+
+import pytest
+from support.goldens import GOLDENS, shared_goldens
+
+from aisim_gym.conformance import Outcome, Status, check_golden, find_goldens
+from aisim_gym.conformance.run import golden_name
+
+OURS = find_goldens([GOLDENS])
+SHARED = shared_goldens()
+MORE = [] if SHARED is None else find_goldens([SHARED])
+MORE = [path for path in MORE if not (GOLDENS / path.name).exists()]
+
+
+def explain(outcome: Outcome) -> str:
+    """Say what differs first and how to replay just that case."""
+    return f"{outcome}\nreplay: aisim-gym conformance {outcome.path}"
+
+
+@pytest.mark.parametrize("path", OURS, ids=golden_name)
+def test_run_of_the_reference_is_reproduced(path: Path) -> None:
+    outcome = check_golden(path)
+    if outcome.status is not Status.PASSED:
+        raise AssertionError(explain(outcome)) from outcome.exception
+
+
+@pytest.mark.skipif(not MORE, reason="needs a folder shared/goldens beside the repository")
+@pytest.mark.parametrize("path", MORE, ids=golden_name)
+def test_run_of_the_shared_folder_does_not_differ(path: Path) -> None:
+    outcome = check_golden(path)
+    if outcome.status is Status.SKIPPED:
+        pytest.skip(outcome.reason)
+    if outcome.status is Status.FAILED:
+        raise AssertionError(explain(outcome)) from outcome.exception
+
+
+def test_every_family_that_must_pass_is_there() -> None:
+    families = {path.name.split("-vllm-")[1].rsplit("-", 1)[0] for path in OURS}
+    assert len(OURS) == 124
+    assert len(families) == 32
+    assert not families & {"spec", "specrng", "concurrency", "sessions", "delta", "kvrouter"}

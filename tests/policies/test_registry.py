@@ -1,0 +1,62 @@
+"""Planners by name, and what all of them must be able to do."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from aisim_gym.policies import POLICIES, HpaPolicy, make_policy
+from aisim_gym.replay import FleetDescription, PoolSnapshot, ScalingDecision, ScalingSnapshot
+
+SAMPLES: dict[str, dict[str, Any]] = {
+    "static agg": {"replicas": 2},
+    "static disagg": {"prefill": 1, "decode": 2},
+    "static-from-ratio": {"total_gpus": 6},
+    "schedule": {"entries": [(0.0, 1, 1), (60.0, 1, 2)]},
+    "hpa": {},
+}
+"""Parameters by name, or by name and topology."""
+
+CASES = [(name, mode) for name in POLICIES for mode in ("agg", "disagg")]
+
+
+def test_policy_by_name() -> None:
+    policy = make_policy("hpa", tolerance_up=0.2)
+    assert isinstance(policy, HpaPolicy)
+    assert policy.parameters.tolerance_up == 0.2
+
+
+def test_unknown_name_is_answered_with_a_guess_and_the_list() -> None:
+    with pytest.raises(ValueError, match=r"unknown planner 'hap'; did you mean `hpa`\? .*static"):
+        make_policy("hap")
+
+
+def test_unknown_parameter_is_refused() -> None:
+    with pytest.raises(ValueError, match="unknown field `tolerence_up`"):
+        make_policy("hpa", tolerence_up=0.2)
+
+
+@pytest.mark.parametrize(("name", "mode"), CASES)
+def test_same_snapshots_give_the_same_decisions_and_silence_never_raises(
+    name: str,
+    mode: str,
+    make_fleet: Callable[..., FleetDescription],
+    make_snapshot: Callable[..., ScalingSnapshot],
+    make_pool: Callable[..., PoolSnapshot],
+) -> None:
+    pools = [make_pool(conc) for conc in ([], [None], [80, 90], [None, 90], [0])]
+    snapshots = [
+        make_snapshot(15.0 * (i + 1), pool, prefill=pool if mode == "disagg" else None)
+        for i, pool in enumerate(pools)
+    ]
+    parameters = SAMPLES.get(name, SAMPLES.get(f"{name} {mode}", {}))
+    policy = make_policy(name, **parameters)
+    runs: list[list[Any]] = []
+    for _ in range(2):
+        policy.reset(make_fleet(mode), seed=3)
+        runs.append([policy.initial_tick_ms()])
+        runs[-1] += [ScalingDecision.of(policy.on_tick(snapshot)) for snapshot in snapshots]
+    assert runs[0] == runs[1]
+    fresh = make_policy(name, **parameters)
+    fresh.reset(make_fleet(mode), seed=3)
+    assert [ScalingDecision.of(fresh.on_tick(snapshot)) for snapshot in snapshots] == runs[0][1:]

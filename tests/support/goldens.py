@@ -1,0 +1,32 @@
+"""Golden files for tests: where they lie, and changed copies of them."""
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+GOLDENS = Path(__file__).parents[1] / "conformance" / "data" / "goldens"
+"""The recorded runs that this version must reproduce."""
+
+
+def golden_path(name: str) -> Path:
+    """Return the file of a scenario."""
+    return GOLDENS / f"{name}.json.gz"
+
+
+def shared_goldens() -> Path | None:
+    """Return the folder with all recorded runs beside the repository, None where it is absent."""
+    folders = (folder / "shared" / "goldens" for folder in Path(__file__).resolve().parents)
+    return next((folder for folder in folders if folder.is_dir()), None)
+
+
+def write_changed(name: str, folder: Path, change: Callable[[dict[str, Any]], object]) -> Path:
+    """Write a copy of a golden file into ``folder`` with ``change`` applied to its content."""
+    with gzip.open(golden_path(name), "rt", encoding="utf-8") as file:
+        content = json.load(file)
+    change(content)
+    path = folder / f"{name}.json.gz"
+    with gzip.open(path, "wt", encoding="utf-8", compresslevel=1) as file:
+        json.dump(content, file)
+    return path
