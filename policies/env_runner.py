@@ -33,7 +33,8 @@ class EnvPolicy:
     The planner sees ``env.unwrapped.snapshot`` at every tick of the environment, whenever it asked
     to be called next; one that asked for no more ticks is not called again and its fleet stays. To
     get exactly the decisions of ``Replay.run``, give the environment the planner's tick length.
-    A target that the action space cannot express becomes the nearest one that it can.
+    A target that the action space cannot express becomes the nearest one that it can; with delta
+    actions it is approached step by step.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], policy: ScalingPolicy) -> None:
@@ -47,22 +48,24 @@ class EnvPolicy:
         self._env = env.unwrapped
         self._policy = policy
         self._is_asked = True
+        self._wanted: Targets | None = None
 
     def reset(self, seed: int | None = None) -> None:
         """Prepare the planner for an episode; ``seed`` is told to it."""
         self._policy.reset(self._env.fleet_description, seed)
         self._is_asked = True
+        self._wanted = None
 
     def act(self) -> Any:
         """Return the action for the tick at which the environment waits."""
         snapshot = self._env.snapshot
-        current = current_targets(snapshot, len(self._env.worker_options))
-        targets = current
+        if self._wanted is None:
+            self._wanted = current_targets(snapshot, len(self._env.worker_options))
         if self._is_asked:
             decision = ScalingDecision.of(self._policy.on_tick(snapshot))
             self._is_asked = decision.next_tick_ms is not None
-            targets = _fill_in(decision, current)
-        return self._env.action_object.encode(targets, snapshot)
+            self._wanted = _changed(self._wanted, decision)
+        return self._env.action_object.encode(self._wanted, snapshot)
 
 
 def run_policy_in_env(
@@ -95,9 +98,9 @@ def run_policy_in_env(
     return EpisodeResult(total_reward, num_steps, terminated, truncated, info)
 
 
-def _fill_in(decision: ScalingDecision, current: Targets) -> Targets:
-    """Return the targets of a decision; what it leaves open stays as it is."""
-    prefill, decode = current
+def _changed(wanted: Targets, decision: ScalingDecision) -> Targets:
+    """Return the targets after a decision; what it leaves open stays as it is."""
+    prefill, decode = wanted
     if decision.target_prefill is not None and prefill is not None:
         prefill = int(decision.target_prefill)
     if decision.target_decode is not None:

@@ -33,6 +33,7 @@ from aisim_gym.fleet.tables import (
     QUEUE_DEFERRED,
     QUEUE_NO_WORKER,
     QUEUE_PENDING,
+    WORKER_REMOVED,
 )
 from aisim_gym.fleet.worker_life import refresh_worker
 from aisim_gym.fleet.world import World
@@ -145,6 +146,21 @@ def has_room_for_action(w: World) -> bool:
         block_rows = int(row.input_tokens) // w.engines[DECODE].block_size
         if w.arena.block_free_count < block_rows:
             return needs_room(w.clock, ROOM_BLOCKS, block_rows)
+    return True
+
+
+@kernel
+def addresses_removed_worker(w: World) -> bool:
+    """Return whether the first pending action goes to a worker that is gone.
+
+    Happens to the clean-up of a prompt rejected by a draining worker: nothing else kept the worker.
+    The reference fails then (confirmed), so we do.
+    """
+    request = w.action_queues[QUEUE_PENDING].first
+    _, rank_id = _action_target(w, request)
+    if rank_id == NONE or w.workers[w.ranks[rank_id].worker].state != WORKER_REMOVED:
+        return False
+    w.clock.failed_request = request
     return True
 
 

@@ -60,6 +60,7 @@ class ClockRow(Protocol):
     passes_started: I8
     instants_left: I8  # to settle before the run pauses for its caller
     is_started: I8  # 1: the first instant is settled
+    failed_request: I8  # whose action addressed a removed worker
     room_kind: I8  # ROOM_... that must grow,
     room_amount: I8  # and by how many elements at least
 

@@ -6,25 +6,23 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from aisim_gym.engine.tables import NONE
 from aisim_gym.errors import ReplayError
 from aisim_gym.fleet.tables import DECODE, PREFILL
 from aisim_gym.fleet.tick import KEEP, apply_decision
 from aisim_gym.fleet.world_state import WorldState
-from aisim_gym.metrics.request_times import REQUEST_OPEN
 from aisim_gym.replay.advance import advance
 from aisim_gym.replay.build import build_world
 from aisim_gym.replay.decision import ScalingDecision, checked_time_ms
+from aisim_gym.replay.failure import FAILURES, failure
 from aisim_gym.replay.policy import ScalingLimits, ScalingPolicy, describe_fleet
 from aisim_gym.replay.settle import (
     STATUS_DONE,
     STATUS_NEEDS_ROOM,
-    STATUS_NO_WORKER,
     STATUS_PAUSED,
     STATUS_TICK,
     STATUS_TIME_LIMIT,
@@ -184,8 +182,8 @@ class Replay:
             )
         if self.is_done:
             return None
-        if self._status == STATUS_NO_WORKER:
-            self._raise_no_worker()
+        if self._status in FAILURES:
+            raise failure(self.state, self._status)
         started_s = time.perf_counter()
         try:
             self._run(on_progress)
@@ -342,53 +340,8 @@ class Replay:
                 on_progress(Progress(float(clock.now_ms), int(clock.next_arrival), total))
             if status in (STATUS_TICK, STATUS_DONE, STATUS_TIME_LIMIT):
                 return
-            if status == STATUS_NO_WORKER:
-                self._raise_no_worker()
-            if status != STATUS_PAUSED:
-                self._raise_stuck()
-
-    def _raise_no_worker(self) -> NoReturn:
-        clock, pool = self.state.clock[0], self.state.pools[DECODE]
-        request = self.state.requests[int(clock.next_arrival)]
-        raise ReplayError(
-            "placement policy error: no active workers for round-robin placement "
-            f"(request {request.row + 1} arrives at {clock.now_ms} ms, "
-            f"{pool.starting_count} workers are starting, {pool.draining_count} draining)"
-        )
-
-    def _raise_stuck(self) -> NoReturn:
-        state = self.state
-        clock = state.clock[0]
-        if clock.is_disaggregated == 0:
-            what = "offline replay detected an effect-free zero-duration pass"
-        elif sum(state.pools["ready_count"] + state.pools["deferred_count"]) > 0:
-            what = "offline disagg replay encountered an effect-free zero-duration pass"
-        else:
-            what = "offline disagg replay reached a dead end"
-        rows = np.asarray(state.requests)[: clock.next_arrival]
-        stuck = np.flatnonzero(rows["status"] == REQUEST_OPEN)
-        request = stuck[np.argmin(rows["row"][stuck])]
-        raise ReplayError(
-            f"replay invariant violated: {what} "
-            f"with {clock.in_flight} in-flight requests remaining "
-            f"(stuck at {clock.now_ms} ms: {len(stuck)}, first request {rows['row'][request] + 1} "
-            f"{self._place_of(int(request))})"
-        )
-
-    def _place_of(self, request: int) -> str:
-        """Say where an unfinished request is."""
-        state = self.state
-        row = state.requests[request]
-        is_disaggregated = state.clock[0].is_disaggregated == 1
-        if row.decode_scheduler != NONE:
-            pool_id, scheduler = DECODE, int(row.decode_scheduler)
-        elif row.prefill_scheduler != NONE:
-            pool_id, scheduler = PREFILL, int(row.prefill_scheduler)
-        else:
-            return "waiting for a prefill worker"
-        name = ("prefill", "decode")[pool_id] if is_disaggregated else "aggregated"
-        worker = scheduler // int(state.engines[pool_id].dp_size)
-        return f"on {name} worker {worker}, {row.input_tokens} input tokens"
+            if status in FAILURES:
+                raise failure(self.state, status)
 
 
 def _as_int(target: Any) -> int | None:

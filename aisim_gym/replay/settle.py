@@ -22,6 +22,7 @@ from aisim_gym.fleet.group_pass import (
     has_room_for_pass_end,
 )
 from aisim_gym.fleet.handoff import (
+    addresses_removed_worker,
     begin_handoff,
     execute_first_action,
     has_room_for_action,
@@ -45,7 +46,7 @@ from aisim_gym.fleet.world import World
 from aisim_gym.kernel import kernel
 
 STATUS_SETTLED, STATUS_TICK, STATUS_NEEDS_ROOM, STATUS_DONE, STATUS_TIME_LIMIT = 0, 1, 2, 3, 4
-STATUS_PAUSED, STATUS_NO_WORKER, STATUS_STUCK = 5, 6, 7
+STATUS_PAUSED, STATUS_NO_WORKER, STATUS_STUCK, STATUS_UNKNOWN_RANK = 5, 6, 7, 8
 
 PHASE_SETTLED, PHASE_PASS_ENDS, PHASE_READY, PHASE_TRANSFERS, PHASE_ACTIONS = 0, 1, 2, 3, 4
 PHASE_ARRIVALS, PHASE_DRIVE_PREFILL, PHASE_DRIVE_DECODE, PHASE_DRAINED, PHASE_TICK = 5, 6, 7, 8, 9
@@ -56,8 +57,8 @@ def settle(w: World) -> int:
     """Settle the current instant, resuming in ``clock.phase``.
 
     Returns:
-        ``STATUS_SETTLED``; or ``STATUS_TICK``, ``STATUS_NEEDS_ROOM``, ``STATUS_NO_WORKER`` with the
-        phase left where the next call must go on.
+        ``STATUS_SETTLED``; or ``STATUS_TICK``, ``STATUS_NEEDS_ROOM``, ``STATUS_NO_WORKER``,
+        ``STATUS_UNKNOWN_RANK`` with the phase left where the next call must go on.
     """
     clock = w.clock
     while clock.phase != PHASE_SETTLED:
@@ -74,8 +75,10 @@ def settle(w: World) -> int:
                 _end_transfers(w)
             clock.phase = PHASE_ACTIONS
         if clock.phase == PHASE_ACTIONS:
-            if clock.is_disaggregated == 1 and not _execute_actions(w):
-                return STATUS_NEEDS_ROOM
+            if clock.is_disaggregated == 1:
+                status = _execute_actions(w)
+                if status != STATUS_SETTLED:
+                    return status
             clock.phase = PHASE_ARRIVALS
         if clock.phase == PHASE_ARRIVALS:
             status = _admit_arrivals(w)
@@ -149,13 +152,15 @@ def _end_transfers(w: World) -> None:
 
 
 @kernel
-def _execute_actions(w: World) -> bool:
+def _execute_actions(w: World) -> int:
     while w.action_queues[QUEUE_PENDING].first != NONE:
+        if addresses_removed_worker(w):
+            return STATUS_UNKNOWN_RANK
         if not has_room_for_action(w):
-            return False
+            return STATUS_NEEDS_ROOM
         if execute_first_action(w):
             w.clock.changed = 1
-    return True
+    return STATUS_SETTLED
 
 
 @kernel

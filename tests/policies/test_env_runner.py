@@ -79,7 +79,7 @@ def test_delta_actions_move_towards_the_target() -> None:
     env = gymnasium.make("aisim_gym/Aggregated-v0", generator=TRAFFIC, tick_s=15.0, action="deltas")
     run_policy_in_env(env, make_policy("static", replicas=5))
     assert isinstance(env.unwrapped, ScalingEnv)
-    assert env.unwrapped.snapshot.decode.num_non_draining == 4  # one step: it was asked once
+    assert env.unwrapped.snapshot.decode.num_non_draining == 5  # from 3, one per step
 
 
 def test_other_environments_are_refused() -> None:

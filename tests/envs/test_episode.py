@@ -1,0 +1,277 @@
+"""Seeds, ends, costs of an episode (field-cases.md A, C; policies.md §18.2; rulings.md 11)."""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.error import ResetNeeded
+
+from aisim_gym.envs import ScalingEnv
+from aisim_gym.workload import RequestTable, requests_from_arrays
+
+EnvBuilder = Callable[..., ScalingEnv]
+
+
+def play(env: ScalingEnv, action: Any = None, **reset: Any) -> list[Any]:
+    """Return everything an episode shows; random actions unless one is given."""
+    observation, info = env.reset(**reset)
+    seen: list[Any] = [(observation.tolist(), info)]
+    env.action_space.seed(11)
+    ended = False
+    while not ended:
+        chosen = env.action_space.sample() if action is None else action
+        observation, reward, terminated, truncated, info = env.step(chosen)
+        assert observation in env.observation_space
+        assert observation.dtype == np.float32
+        assert np.isfinite(reward)
+        ended = terminated or truncated
+        assert not (terminated and truncated)
+        seen.append((observation.tolist(), reward, terminated, truncated, info))
+    return seen
+
+
+def arrivals(env: ScalingEnv) -> list[float]:
+    rows = np.asarray(env.replay.state.requests)
+    return [float(at_ms) for at_ms in rows["arrival_ms"]]
+
+
+def global_random_state() -> tuple[str, str]:
+    return str(np.random.get_state()), str(random.getstate())  # noqa: NPY002
+
+
+def burst(count: int, input_tokens: int = 300, output_tokens: int = 20) -> RequestTable:
+    return requests_from_arrays(np.zeros(count), [input_tokens] * count, [output_tokens] * count)
+
+
+def least(env: ScalingEnv) -> Any:
+    """Return the action that asks for the fewest workers."""
+    return np.zeros(env.action_space.shape or (), np.int64)
+
+
+# Seeds
+
+
+def test_same_seed_gives_the_same_episode_whatever_the_global_state(
+    env_id: str, make_env: EnvBuilder
+) -> None:
+    episodes = []
+    for i in range(2):
+        np.random.seed(i)  # noqa: NPY002
+        random.seed(i)
+        env = make_env(env_id)
+        before = global_random_state()
+        episodes.append(play(env, seed=7))
+        assert global_random_state() == before
+        rows = np.asarray(env.replay.state.requests)
+        episodes[-1].append([str(row) for row in rows.tolist()])
+    assert episodes[0] == episodes[1]
+
+
+def test_seed_starts_a_sequence_of_episodes(env_id: str, make_env: EnvBuilder) -> None:
+    env = make_env(env_id)
+    first, second, third, fourth = (play(env, seed=seed) for seed in (123, None, 123, None))
+    assert first == third
+    assert second == fourth
+    assert first != second
+
+
+def test_resets_without_a_seed_give_new_requests_in_a_reproducible_order(
+    env_id: str, make_env: EnvBuilder
+) -> None:
+    sequences = []
+    env = make_env(env_id)
+    for _ in range(2):
+        sequence = []
+        for i in range(10):
+            env.reset(seed=5 if i == 0 else None)
+            sequence.append(tuple(arrivals(env)))
+        sequences.append(sequence)
+    assert sequences[0] == sequences[1]
+    assert len(set(sequences[0])) == 10
+
+
+def test_nothing_of_earlier_episodes_survives_a_reset(env_id: str, make_env: EnvBuilder) -> None:
+    fresh = play(make_env(env_id), seed=1)
+    used = make_env(env_id)
+    most = np.full(used.action_space.shape or (), 7, np.int64)
+    play(used, action=most, seed=9, options={"duration_s": 20.0})
+    used.reset(seed=4)
+    used.step(most)  # left in mid-episode
+    assert play(used, seed=1) == fresh
+
+
+def test_reset_in_mid_episode_can_be_repeated(env_id: str, make_env: EnvBuilder) -> None:
+    env = make_env(env_id, generator={"duration_s": 20.0, "mean_output_tokens": 10.0})
+    for _ in range(100):
+        env.reset()
+        env.step(env.action_space.sample())
+        env.reset()
+
+
+# Ends
+
+
+def test_finished_workload_terminates(env_id: str, make_env: EnvBuilder) -> None:
+    *_, last = play(make_env(env_id), seed=1)
+    assert last[2:4] == (True, False)
+    info = last[4]
+    assert info["total_completed"] == info["total_arrived"] > 0
+
+
+def test_horizon_truncates(env_id: str, make_env: EnvBuilder) -> None:
+    *_, last = play(make_env(env_id, horizon_s=25.0), seed=1)
+    assert last[2:4] == (False, True)
+    assert last[4]["now_s"] == 25.0
+
+
+def test_end_exactly_at_the_horizon_terminates_and_one_later_truncates(
+    env_id: str, make_env: EnvBuilder
+) -> None:
+    requests = requests_from_arrays([12_000.0], [300], [20])
+    env = make_env(env_id, requests=requests)
+    play(env, seed=1)
+    end_s = env.replay.now_ms / 1000.0
+    assert 12.0 < end_s < 20.0
+    *_, at_end = play(make_env(env_id, requests=requests, horizon_s=end_s), seed=1)
+    assert at_end[2:4] == (True, False)
+    *_, before = play(make_env(env_id, requests=requests, horizon_s=end_s - 1e-6), seed=1)
+    assert before[2:4] == (False, True)
+
+
+def test_hopeless_overload_still_ends(env_id: str, make_env: EnvBuilder) -> None:
+    traffic = {"duration_s": 60.0, "base_rate_rps": 40.0, "peak_rate_rps": 40.0}
+    env = make_env(env_id, generator={**traffic, "spike_at_s": None}, horizon_s=80.0)
+    seen = play(env, action=least(env), seed=1)
+    assert seen[-1][3]
+    assert seen[-1][4]["is_success"] is False
+    assert len(seen) == 1 + 7
+
+
+def test_workload_that_ends_before_the_first_tick_is_one_step(
+    env_id: str, make_env: EnvBuilder
+) -> None:
+    env = make_env(env_id, requests=burst(1))
+    seen = play(env, seed=1)
+    assert len(seen) == 2
+    info = seen[-1][4]
+    assert info["total_completed"] == 1
+    assert info["gpu_hours"] == pytest.approx(3 * env.replay.now_ms / 3.6e6)
+
+
+@pytest.mark.parametrize(("limit", "num_steps"), [(2, 2), (1000, 7), (-1, 7)])
+def test_time_limit_wrapper_counts_steps(env_id: str, limit: int, num_steps: int) -> None:
+    traffic = {"duration_s": 60.0, "base_rate_rps": 1.0, "peak_rate_rps": 2.0}
+    arguments: dict[str, Any] = {"generator": traffic, "tick_s": 10.0, "horizon_s": 80.0}
+    env = gymnasium.make(env_id, max_episode_steps=limit, **arguments)
+    env.reset(seed=1)
+    steps: list[Any] = []
+    while not steps or not (steps[-1][2] or steps[-1][3]):
+        steps.append(env.step(env.action_space.sample()))
+    assert len(steps) == num_steps
+    assert steps[-1][2:4] == ((False, True) if limit == 2 else (True, False))
+
+
+def test_step_needs_a_reset(env_id: str, make_env: EnvBuilder) -> None:
+    env = make_env(env_id)
+    with pytest.raises(ResetNeeded):
+        env.step(env.action_space.sample())
+    play(env, seed=1)
+    with pytest.raises(ResetNeeded, match="episode is over"):
+        env.step(env.action_space.sample())
+    env.close()
+    env.close()
+    with pytest.raises(ResetNeeded):
+        _ = env.snapshot
+    play(env, seed=1)
+
+
+# Silence and extremes
+
+
+def test_silence_is_observed_without_nan(env_id: str, make_env: EnvBuilder) -> None:
+    requests = requests_from_arrays([0.0, 600_000.0], [300, 300], [20, 20])
+    env = make_env(env_id, requests=requests)
+    with np.errstate(all="raise"):
+        seen = play(env, seed=1)
+    assert len(seen) == 61
+    assert all(step[4]["obs_clipped"] == 0 for step in seen[1:])
+
+
+@pytest.mark.parametrize(
+    ("requests", "fleet_kv_blocks"),
+    [
+        (requests_from_arrays([0.0], [1_000_000], [3]), 20_000),
+        (burst(20_000, input_tokens=8, output_tokens=1), 2048),
+    ],
+    ids=["one of a million tokens", "twenty thousand at once"],
+)
+def test_extreme_workloads_stay_inside_the_space(
+    env_id: str, requests: RequestTable, fleet_kv_blocks: int, make_env: EnvBuilder
+) -> None:
+    fleet = make_env(env_id).default_fleet()
+    for launch in ("prefill", "decode", "engine"):
+        if launch in fleet:
+            fleet[launch]["engine"]["num_gpu_blocks"] = fleet_kv_blocks
+    seen = play(make_env(env_id, fleet=fleet, requests=requests, tick_s=0.5, horizon_s=60.0))
+    assert seen
+
+
+def test_disaggregated_pools_may_be_scaled_to_zero(make_env: EnvBuilder) -> None:
+    env = make_env("aisim_gym/Disaggregated-v0", min_workers=0, horizon_s=80.0)
+    seen = play(env, action=np.zeros(2, np.int64), seed=1)
+    assert seen[-1][3]
+    assert seen[-1][4]["total_arrived"] > seen[-1][4]["total_completed"]
+
+
+# Costs
+
+
+def test_rewards_add_up_to_the_cost_of_the_run(env_id: str, make_env: EnvBuilder) -> None:
+    env = make_env(env_id)
+    seen = play(env, seed=2)
+    steps = [step[4] for step in seen[1:]]
+    paid_s = float(np.asarray(env.replay.state.pools)["worker_seconds"].sum())
+    assert sum(info["gpu_hours"] for info in steps) == pytest.approx(paid_s / 3600.0)
+    assert sum(info["duration_s"] for info in steps) == pytest.approx(env.replay.now_ms / 1000.0)
+    rows = np.asarray(env.replay.state.requests)
+    ttft_ms = rows["first_token_ms"] - rows["arrival_ms"]
+    itl_ms = (rows["last_token_ms"] - rows["first_token_ms"]) / np.maximum(
+        rows["emitted_tokens"] - 1, 1
+    )
+    good = (ttft_ms <= 500.0) & ((rows["emitted_tokens"] < 2) | (itl_ms <= 30.0))
+    assert sum(info["good"] for info in steps) == good.sum()
+    assert sum(info["violations"] for info in steps) == (~good).sum()
+    assert sum(info["arrived"] for info in steps) == len(rows)
+    for step in seen[1:]:
+        terms = [value for name, value in step[4].items() if name.startswith("reward_")]
+        assert step[1] == pytest.approx(sum(terms))
+
+
+def test_open_requests_count_by_their_lateness_at_the_end(
+    env_id: str, make_env: EnvBuilder
+) -> None:
+    # Everything at once, far more than can be served: at 0.75 s those without a token are late by
+    # half of the 500 ms limit, at 10 s by more than all of it.
+    requests = burst(3000, input_tokens=4000, output_tokens=400)
+    info = {}
+    for horizon_s in (0.75, 10.0):
+        env = make_env(env_id, requests=requests, tick_s=0.5, horizon_s=horizon_s)
+        seen = play(env, action=least(env), seed=1)
+        info[horizon_s] = seen[-1][4]
+        rows = np.asarray(env.replay.state.requests)
+        open_without_token = int((rows["emitted_tokens"] == 0).sum())
+        late_frac = min(1.0, horizon_s / 0.5 - 1.0)
+        least_late = open_without_token * late_frac
+        assert info[horizon_s]["violations"] >= least_late - 1e-9
+        assert info[horizon_s]["violations"] <= least_late + 3000 - open_without_token
+
+
+def test_churn_counts_moved_workers(make_env: EnvBuilder) -> None:
+    env = make_env("aisim_gym/Disaggregated-v0")
+    env.reset(seed=1)
+    *_, info = env.step(np.array([2, 0]))  # (1, 2) -> (3, 1)
+    assert info["churn"] == 3
+    assert info["reward_churn"] == pytest.approx(-0.003)

@@ -1,0 +1,315 @@
+"""Observations, actions, rewards, workloads: the parts of an environment and its arguments."""
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from aisim_gym.envs import ScalingEnv, StepOutcome, Targets
+from aisim_gym.envs.observation import MetricsObservation, fit_to_space
+from aisim_gym.envs.outcomes import OutcomeLedger
+from aisim_gym.envs.reward import CostSloReward
+from aisim_gym.errors import WorkloadError
+from aisim_gym.replay import Replay, ScalingDecision
+from aisim_gym.workload import requests_from_arrays
+
+EnvBuilder = Callable[..., ScalingEnv]
+
+AGG, DISAGG = "aisim_gym/Aggregated-v0", "aisim_gym/Disaggregated-v0"
+
+
+# Observation
+
+
+def test_documented_table_is_the_observation(env_id: str, make_env: EnvBuilder) -> None:
+    env = make_env(env_id)
+    doc = (type(env).__doc__ or "").split("## Observation Space")[1].split("##")[0]
+    rows = [line.strip().strip("|").split(" | ") for line in doc.splitlines() if "|" in line][2:]
+    box, part = env.observation_space, env._observation
+    assert isinstance(box, spaces.Box)
+    assert isinstance(part, MetricsObservation)
+    assert tuple(row[1].strip() for row in rows) == part.names
+    assert [int(row[0]) for row in rows] == list(range(len(part.names)))
+    assert [float(row[3]) for row in rows] == box.low.tolist()
+    assert [float(row[4]) for row in rows] == box.high.tolist()
+
+
+def test_entries_have_the_values_of_the_snapshot(make_env: EnvBuilder) -> None:
+    env = make_env(DISAGG)
+    observation, _ = env.reset(seed=1)
+    part, snapshot = env._observation, env.snapshot
+    assert isinstance(part, MetricsObservation)
+    seen = dict(zip(part.names, observation.tolist(), strict=True))
+    traffic = snapshot.traffic
+    kv_tokens = sum(fpm.sum_decode_kv_tokens for fpm in snapshot.decode.fpms)
+    expected = {
+        "prefill_active": 1 / 8,
+        "decode_active": 2 / 8,
+        "decode_kv_used": kv_tokens / (len(snapshot.decode.fpms) * 131_072),
+        "request_rate": math.log1p(traffic.num_req / 10.0) / math.log1p(1000.0),
+        "ttft": traffic.avg_ttft_ms / 500.0 / 4.0,
+        "itl": traffic.avg_itl_ms / 30.0 / 4.0,
+        "time": 10.0 / 360.0,
+    }
+    assert {name: seen[name] for name in expected} == pytest.approx(expected, rel=1e-6)
+
+
+def test_values_are_clipped_counted_and_fresh() -> None:
+    box = spaces.Box(0.0, 1.0, (3,), np.float32)
+    fitted, num_clipped = fit_to_space([-1.0, 0.5, math.inf], box)
+    assert (fitted.tolist(), fitted.dtype, num_clipped) == ([0.0, 0.5, 1.0], np.float32, 2)
+
+
+def test_nan_and_wrong_shapes_are_refused() -> None:
+    box = spaces.Box(0.0, 1.0, (2,), np.float32)
+    with pytest.raises(ValueError, match="entry 1 is NaN"):
+        fit_to_space([0.0, math.nan], box)
+    with pytest.raises(ValueError, match=r"got shape \(3,\), expected \(2,\)"):
+        fit_to_space([0.0, 0.0, 0.0], box)
+
+
+# Action
+
+
+def test_targets_are_counted_from_the_minimum(make_env: EnvBuilder) -> None:
+    env = make_env(DISAGG, min_workers=1, max_workers=5)
+    assert env.action_space == spaces.MultiDiscrete([5, 5])
+    env.reset(seed=1)
+    assert env.action_object.decode(np.array([0, 4]), env.snapshot) == Targets(1, 5)
+    assert env.action_object.encode(Targets(3, 99), env.snapshot).tolist() == [2, 4]
+    env.step(np.array([2, 3]))
+    snapshot = env.snapshot
+    assert (snapshot.prefill.num_non_draining, snapshot.decode.num_non_draining) == (3, 4)
+
+
+def test_deltas_stop_at_the_limits(make_env: EnvBuilder) -> None:
+    env = make_env(AGG, action={"name": "deltas", "max_delta": 2}, max_workers=4)
+    assert env.action_space == spaces.Discrete(5)
+    env.reset(seed=1)  # 3 workers
+    targets = [env.action_object.decode(np.int64(i), env.snapshot).decode for i in range(5)]
+    assert targets == [1, 2, 3, 4, 4]
+    assert env.action_object.encode(Targets(None, 3), env.snapshot) == 2
+
+
+@pytest.mark.parametrize("action", [8, -1, [1, 1], 0.5, None])
+def test_action_outside_the_space_is_refused(action: Any, make_env: EnvBuilder) -> None:
+    env = make_env(AGG)
+    env.reset(seed=1)
+    with pytest.raises(ValueError, match=r"action: got .*expected an element of Discrete\(8\)"):
+        env.step(action)
+
+
+def test_all_choices_are_valid_without_a_gpu_limit(env_id: str, make_env: EnvBuilder) -> None:
+    env = make_env(env_id)
+    env.reset(seed=1)
+    mask = env.action_masks()
+    assert mask.dtype == np.bool_
+    assert mask.all()
+    nvec = getattr(env.action_space, "nvec", None)
+    assert len(mask) == (8 if nvec is None else nvec.sum())
+
+
+def test_gpu_limit_masks_choices_and_refuses_what_exceeds_it(make_env: EnvBuilder) -> None:
+    env = make_env(DISAGG, max_gpus=5)
+    env.reset(seed=1)
+    assert env.action_masks().tolist() == [True] * 4 + [False] * 4 + [True] * 4 + [False] * 4
+    *_, info = env.step(np.array([2, 2]))  # 3 + 3 GPUs
+    assert (info["action_refused"], info["churn"]) == (1, 0)
+    *_, info = env.step(np.array([2, 1]))
+    assert (info["action_refused"], info["churn"]) == (0, 2)
+
+
+# Reward and outcomes
+
+
+def test_default_reward_by_hand() -> None:
+    step = StepOutcome(30.0, 0.05, 90, 80, 2, 70, 12.5, 3.0, 2)
+    terms = CostSloReward(price=2.0, overdue_weight=0.1)(step)
+    expected = {"gpus": -0.1, "violations": -0.125, "overdue": -0.3, "churn": -0.002}
+    assert terms == pytest.approx(expected)
+
+
+def test_weight_that_is_negative_is_refused(env_id: str, make_env: EnvBuilder) -> None:
+    with pytest.raises(ValueError, match=r"violation_weight: got -1, expected a finite number"):
+        make_env(env_id, reward={"name": "cost_slo", "violation_weight": -1})
+
+
+def test_requests_are_counted_once_in_the_step_in_which_they_end() -> None:
+    at_ms = np.arange(200) * 50.0
+    requests = requests_from_arrays(at_ms, [500] * 200, [10 + 7 * (i % 9) for i in range(200)])
+    replay = Replay({"fleet": {"kind": "agg"}}, requests, initial_tick_ms=100.0)
+    ledger = OutcomeLedger(ttft_slo_ms=33.0, itl_slo_ms=11.3)
+    steps = []
+    while (snapshot := replay.advance_to_tick()) is not None:
+        steps.append(ledger.count_step(replay.state))
+        rows = np.asarray(replay.state.requests)
+        assert sum(step.completed for step in steps) == (rows["status"] == 1).sum()
+        assert sum(step.arrived for step in steps) == (at_ms <= snapshot.now_ms).sum()
+        replay.apply(ScalingDecision(None, None, snapshot.now_ms + 100.0))
+    steps.append(ledger.count_step(replay.state))
+    rows = np.asarray(replay.state.requests)
+    ttft_ms = rows["first_token_ms"] - rows["arrival_ms"]
+    gaps = np.maximum(rows["emitted_tokens"] - 1, 1)
+    itl_ms = (rows["last_token_ms"] - rows["first_token_ms"]) / gaps
+    good = (ttft_ms <= 33.0) & (itl_ms <= 11.3)
+    assert 0 < good.sum() < 200
+    assert sum(step.good for step in steps) == good.sum()
+    overdue_s = np.maximum(ttft_ms - 33.0, 0.0).sum() / 1000.0
+    assert sum(step.overdue_s for step in steps) == pytest.approx(overdue_s)
+
+
+def test_bounds_of_the_limits_are_inclusive() -> None:
+    requests = requests_from_arrays([0.0, 1000.0], [500, 500], [1, 30])
+    replay = Replay({"fleet": {"kind": "agg"}}, requests)
+    replay.advance_to_tick()
+    rows = np.asarray(replay.state.requests)
+    ttft_ms = float((rows["first_token_ms"] - rows["arrival_ms"]).max())
+    itl_ms = float(rows["last_token_ms"][1] - rows["first_token_ms"][1]) / 29
+    assert OutcomeLedger(ttft_ms, itl_ms).count_step(replay.state).good == 2
+    below = (np.nextafter(ttft_ms, 0.0), np.nextafter(itl_ms, 0.0))
+    assert OutcomeLedger(below[0], itl_ms).count_step(replay.state).good < 2
+    assert OutcomeLedger(ttft_ms, below[1]).count_step(replay.state).good == 1
+
+
+# Workload and arguments
+
+
+def write_trace(path: Path) -> None:
+    rows = [
+        {"timestamp": 1000 * i, "input_length": 400, "output_length": 10, "hash_ids": [i]}
+        for i in range(60)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_trace_file_is_played_and_sliced(env_id: str, tmp_path: Path, make_env: EnvBuilder) -> None:
+    folder = tmp_path / "dir with spaces, ünïcode"
+    folder.mkdir()
+    write_trace(folder / "trace.jsonl")
+    env = make_env(env_id, trace=str(folder / "trace.jsonl"))
+    env.reset(seed=1)
+    assert len(env.replay.state.requests) == 60
+    env.reset(options={"start_s": 20.0, "duration_s": 10.0})
+    rows = np.asarray(env.replay.state.requests)
+    assert rows["arrival_ms"].tolist() == [1000.0 * i for i in range(10)]
+    env.reset()
+    assert len(env.replay.state.requests) == 60  # options are not remembered
+    with pytest.raises(ValueError, match=r"no request arrives between 500.0 s and inf s"):
+        env.reset(options={"start_s": 500.0})
+
+
+def test_workers_at_the_start_are_an_option(make_env: EnvBuilder) -> None:
+    env = make_env(DISAGG)
+    env.reset(options={"prefill_workers": 3, "decode_workers": np.int64(4)})
+    assert (len(env.snapshot.prefill.active_ids), len(env.snapshot.decode.active_ids)) == (3, 4)
+    env.reset()
+    assert (len(env.snapshot.prefill.active_ids), len(env.snapshot.decode.active_ids)) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"worker": 2}, "unknown option 'worker'; did you mean `workers`"),
+        ({"workers": 9}, r"num_workers: got 9, expected 1 \(min_workers\) to 8"),
+        ({"workers": 2.0}, "workers: got 2.0, expected an integer"),
+        ({"start_s": -1.0}, "start_s: got -1.0"),
+        ({"duration_s": 0.0}, "duration_s: got 0.0"),
+        ({"start_s": math.nan}, "start_s: got nan"),
+    ],
+)
+def test_wrong_options_are_refused(
+    options: dict[str, Any], message: str, make_env: EnvBuilder
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_env(AGG).reset(options=options)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"observation": "metric"}, r"unknown observation 'metric'; did you mean `metrics`"),
+        ({"action": {"name": "deltas", "step": 1}}, "action 'deltas': .*step"),
+        ({"reward": {"weight": 1}}, r"unknown reward None \(known: cost_slo\)"),
+        ({"horizon_s": 10.0}, "horizon_s: got 10.0, expected .* larger than tick_s"),
+        ({"horizon_s": math.inf}, "horizon_s: got inf"),
+        ({"tick_s": 0.0}, "tick_s: got 0.0, expected > 0"),
+        ({"max_workers": 2}, r"num_workers: got 3, expected 1 \(min_workers\) to 2"),
+        ({"max_workers": None}, "max_workers: got None"),
+        ({"max_gpus": 2}, "max_gpus: got 2, expected at least the 3 GPUs"),
+        ({"min_workers": 0}, "min_workers: got 0, expected >= 1"),
+        ({"fleet": {"kind": "disagg"}}, "fleet"),
+        ({"generator": {"base_rate": 1.0}}, "unknown field `base_rate`"),
+        ({"generator": {}, "trace": "x.jsonl"}, "got more than one of generator, trace and"),
+        ({"trace": "/no/such/trace.jsonl"}, "/no/such/trace.jsonl"),
+        ({"requests": requests_from_arrays([], [], [])}, "requests: got no requests"),
+    ],
+)
+def test_wrong_arguments_are_refused(
+    arguments: dict[str, Any], message: str, make_env: EnvBuilder
+) -> None:
+    with pytest.raises((ValueError, TypeError), match=message):
+        make_env(AGG, **arguments)
+
+
+def test_fleet_of_the_other_topology_is_refused(make_env: EnvBuilder) -> None:
+    fleet = make_env(AGG).default_fleet()
+    with pytest.raises(ValueError, match=r"fleet\.kind: got 'agg', expected 'disagg'"):
+        make_env(DISAGG, fleet=fleet)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "engine", "message"),
+    [
+        ((131_072, 2), {}, r"num_gpu_blocks \* block_size is 131072"),
+        ((900, 200), {"max_model_len": 1000}, "max_model_len is 1000"),
+        (
+            (9000, 1),
+            {"enable_chunked_prefill": False},
+            "max_num_batched_tokens without chunked prefill is 8192",
+        ),
+    ],
+)
+def test_request_that_can_never_run_is_refused_when_the_environment_is_built(
+    lengths: tuple[int, int],
+    engine: dict[str, Any],
+    message: str,
+    env_id: str,
+    make_env: EnvBuilder,
+) -> None:
+    fleet = make_env(env_id).default_fleet()
+    for launch in ("prefill", "decode", "engine"):
+        if launch in fleet:
+            fleet[launch]["engine"] |= engine
+    requests = requests_from_arrays([0.0, 1.0], [10, lengths[0]], [10, lengths[1]])
+    with pytest.raises(WorkloadError, match=rf"1 request\(s\) can never run .* {message}"):
+        make_env(env_id, fleet=fleet, requests=requests)
+
+
+def test_longest_request_that_fits_runs(env_id: str, make_env: EnvBuilder) -> None:
+    requests = requests_from_arrays([0.0], [131_072 - 9], [10])
+    env = make_env(env_id, requests=requests, tick_s=60.0)
+    _, info = env.reset(seed=1)
+    terminated = False
+    while not terminated:
+        _, _, terminated, truncated, info = env.step(env.action_space.sample())
+        assert not truncated
+    assert info["total_completed"] == 1
+
+
+def test_generator_that_can_exceed_the_capacity_is_refused(make_env: EnvBuilder) -> None:
+    with pytest.raises(WorkloadError, match=r"generator \(longest possible lengths\)"):
+        make_env(AGG, generator={"mean_input_tokens": 20_000.0})
+
+
+def test_seed_in_the_generator_fixes_the_requests(env_id: str, make_env: EnvBuilder) -> None:
+    env = make_env(env_id, generator={"duration_s": 30.0, "seed": 4})
+    sizes = []
+    for seed in (1, 2):
+        env.reset(seed=seed)
+        sizes.append(np.asarray(env.replay.state.requests)["arrival_ms"].tolist())
+    assert sizes[0] == sizes[1]
