@@ -19,7 +19,9 @@ def insert_ascending(roster: NDArray[np.int64], count: int, worker: int) -> None
 @kernel
 def remove_ascending(roster: NDArray[np.int64], count: int, worker: int) -> None:
     """Remove ``worker`` from the first ``count`` entries, which ascend."""
-    at = np.searchsorted(roster[:count], worker)
+    at = 0
+    while roster[at] != worker:
+        at += 1
     for i in range(at, count - 1):
         roster[i] = roster[i + 1]
 
