@@ -3,9 +3,11 @@
 Only entry points are compiled on their own and cached, with everything they call inside; a kernel
 called from Python simply runs as Python. (Compiling every part for calls from Python as well took
 twice as long.) Reference counting is off, which made replays 3.5 times faster: kernels only work on
-tables that Python holds and must not make arrays; Numba refuses code that does. The cache lies in the user's cache folder, in a sub-folder named after the content
-of all kernel sources and the versions that compile them: Numba by itself does not notice a change
-in a called function of another file. Nothing is written next to the sources.
+tables that Python holds and must not make arrays; Numba refuses code that does.
+
+The cache lies in the user's cache folder, in a sub-folder named after the content of all kernel
+sources and the versions that compile them: Numba by itself does not notice a change in a called
+function of another file. Nothing is written next to the sources.
 """
 
 import hashlib

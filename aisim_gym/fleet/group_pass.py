@@ -169,10 +169,11 @@ def _has_room_for_pass(w: World, row: int) -> bool:
     for r in range(worker.first_rank, worker.first_rank + engine.dp_size):
         waiting = w.queues[QUEUES_PER_RANK * r + WAITING].count
         seqs = min(w.queues[QUEUES_PER_RANK * r + RUNNING].count + waiting, engine.max_seqs)
-        rows = engine.num_blocks - w.ranks[r].resident_blocks
+        tokens = w.ranks[r].queued_new_tokens + w.ranks[r].queued_decode_tokens
         if engine.max_batched_tokens < UNLIMITED:
-            rows = min(rows, engine.max_batched_tokens // engine.block_size + seqs)
-        block_rows += rows
+            tokens = engine.max_batched_tokens
+        rows = engine.num_blocks - w.ranks[r].resident_blocks
+        block_rows += min(rows, tokens // engine.block_size + seqs)
         admissions += min(waiting, engine.max_seqs)
     if w.arena.block_free_count < block_rows and engine.prefix_caching == 1:
         return needs_room(w.clock, ROOM_BLOCKS, block_rows)

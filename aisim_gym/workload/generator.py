@@ -78,7 +78,7 @@ def generate_requests(spec: GeneratorSpec) -> RequestTable:
         )
     lengths = np.random.Generator(np.random.PCG64(length_stream))
     return requests_from_arrays(
-        arrival_s * 1000.0,
+        np.round(arrival_s * 1000.0, 6),  # whole ns: written and read back without a loss
         _draw_lengths(CHAT_INPUT, spec.mean_input_tokens, arrival_s.size, lengths),
         _draw_lengths(CHAT_OUTPUT, spec.mean_output_tokens, arrival_s.size, lengths),
     )

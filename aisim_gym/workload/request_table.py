@@ -16,8 +16,8 @@ from aisim_gym.workload.prompt_ids import MAX_HASH_ID, PromptIds, take_prompts
 DEFAULT_TRACE_BLOCK_SIZE = 512
 """Tokens per hash id when nothing else is said."""
 
-MAX_TOKENS = 2**40
-"""Longest prompt or output of one request: keeps sums over millions of requests inside int64."""
+MAX_TOKENS = 2**31 - 1
+"""Longest prompt or output of one request: what the replay's tables hold."""
 
 
 HashIds = Sequence[int] | NDArray[np.integer]
