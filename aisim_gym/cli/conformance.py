@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from aisim_gym.conformance import GoldenError, Outcome, Status, check_golden, find_goldens
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from aisim_gym.conformance import Outcome
 
 EXIT_DIFFERENT, EXIT_BAD_INPUT = 1, 2
 
@@ -30,7 +31,11 @@ def conformance(
     Prints one line per file: PASS, FAIL with the first difference, or SKIP for a scenario that this
     version does not replay. Exit status: 0 if everything compared is equal; 1 if something differs,
     or if nothing was compared because all was skipped; 2 if a path or file is not usable.
+
+    Example: [cyan]aisim-gym conformance tests/conformance/data/goldens --match '*-vllm-*'[/cyan]
     """
+    from aisim_gym.conformance import GoldenError, Status, find_goldens
+
     counts: Counter[Status] = Counter()
     try:
         files = find_goldens(paths, match)
@@ -52,8 +57,11 @@ def conformance(
 
 
 @contextmanager
-def _progress(files: Sequence[Path]) -> Iterator[Iterator[Outcome]]:
+def _progress(files: Sequence[Path]) -> Iterator[Iterator["Outcome"]]:
     """Give the outcomes of ``files``, with a progress bar on stderr if that is a terminal."""
+    from rich.console import Console
+    from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
     console = Console(stderr=True)
     bar = Progress(
         TextColumn("comparing {task.fields[name]}"),
@@ -69,7 +77,9 @@ def _progress(files: Sequence[Path]) -> Iterator[Iterator[Outcome]]:
         yield _outcomes(files, bar)
 
 
-def _outcomes(files: Sequence[Path], bar: Progress) -> Iterator[Outcome]:
+def _outcomes(files: Sequence[Path], bar: "Progress") -> Iterator["Outcome"]:
+    from aisim_gym.conformance import check_golden
+
     task = bar.add_task("", total=len(files), name=files[0].name)
     for path in files:
         bar.update(task, name=path.name)

@@ -109,10 +109,7 @@ def run_pass(
     rejected_first = NONE
     rejected_last = NONE
     while work.preempted == 0 and running.count < engine.max_seqs:
-        s = waiting.first
-        if only_prebuilt:
-            while s != NONE and not _is_prebuilt(seqs[s]):
-                s = seqs[s].next
+        s = _earliest_prebuilt(waiting, seqs) if only_prebuilt else waiting.first
         if s == NONE:
             break
         seq = seqs[s]
@@ -221,6 +218,23 @@ def _length(seq: SeqRow) -> int:
 def _is_prebuilt(seq: SeqRow) -> bool:
     """Return whether the whole prompt has KV (a running decode, an activated destination)."""
     return seq.computed_tokens >= seq.prompt_tokens and seq.covered_tokens >= seq.prompt_tokens
+
+
+@kernel
+def _earliest_prebuilt(waiting: QueueRow, seqs: Table[SeqRow]) -> int:
+    """Return the activated destination that arrived first, or ``NONE``.
+
+    The only one that may be admitted while destinations wait for blocks. It need not come first in
+    the queue: preempted requests with later arrivals can have been put in front of it, and others
+    in front of those (the reference's behaviour; engine-vllm-trtllm.md §4 says "first").
+    """
+    earliest = NONE
+    s = waiting.first
+    while s != NONE:
+        if _is_prebuilt(seqs[s]) and (earliest == NONE or seqs[s].order < seqs[earliest].order):
+            earliest = s
+        s = seqs[s].next
+    return earliest
 
 
 @kernel

@@ -29,7 +29,7 @@ def load_spec(source: str | Path | Mapping[str, Any]) -> ReplaySpec:
     if isinstance(source, Mapping):
         return ReplaySpec.from_data(source)
     path = Path(source).expanduser()
-    return ReplaySpec.from_data(_read_data(path), source=str(source), folder=path.parent)
+    return ReplaySpec.from_data(read_spec_data(path), source=str(source), folder=path.parent)
 
 
 def dump_spec(spec: ReplaySpec, path: str | Path) -> None:
@@ -52,7 +52,12 @@ def dump_spec(spec: ReplaySpec, path: str | Path) -> None:
     target.write_text(spec.to_json(), encoding="utf-8")
 
 
-def _read_data(path: Path) -> Any:
+def read_spec_data(path: Path) -> Any:
+    """Return the plain data in a ``.toml`` or ``.json`` file, not checked yet.
+
+    Raises:
+        SpecError: If the file cannot be read.
+    """
     if path.suffix not in {".toml", ".json"}:
         raise SpecError(f"cannot read {path}: expected a file name that ends in .toml or .json")
     try:

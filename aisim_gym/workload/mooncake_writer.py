@@ -14,8 +14,9 @@ def write_mooncake(requests: RequestTable, path: TracePath) -> None:
     """Write one JSON line per request, in order of arrival; gzip if the name ends in ``.gz``.
 
     Read back with the table's ``trace_block_size``, the file gives the same arrivals counted from
-    the first, the same lengths and the same shared prefixes. Prompts without hash ids get ids that
-    no other prompt has. An existing file is replaced.
+    the first (to the last bit if they have at most 15 digits, see ``json_float``), the same lengths
+    and the same shared prefixes. Prompts without hash ids get ids that no other prompt has. An
+    existing file is replaced.
     """
     where = absolute_path(path)
     unused_ids = count(int(requests.prompt_ids.max(initial=-1)) + 1)

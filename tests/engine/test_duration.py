@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from aisim_gym.engine.duration import nanoseconds, phase_ms, seconds_of
 
-LONGEST_S = 2.0**53 / 1e9
-"""Beyond about 104 days a double no longer tells whole nanoseconds apart."""
+LONGEST_S = 9e6
+"""Beyond 2**53 ns, 104 days, a double no longer tells whole nanoseconds apart."""
 
 
 def exact_nanoseconds(seconds: float) -> int:
@@ -45,13 +45,12 @@ def test_nanoseconds_near_a_half_are_decided_by_the_exact_product(ns: int, steps
 
 
 @pytest.mark.parametrize(
-    ("half_ns", "expected"), [(1953125 * 2.0**-12, 0), (3 * 1953125 * 2.0**-12, 2)]
+    ("seconds", "expected"),
+    [(2.0**-10, 976_562), (3 * 2.0**-10, 2_929_688), (5 * 2.0**-10, 4_882_812)],
 )
-def test_exact_half_goes_to_the_even_neighbour(half_ns: float, expected: int) -> None:
-    seconds = half_ns / 1953125 * 2.0**3 * 2.0**-1  # a multiple of 2**-10 s is exact in ns
-    assert Fraction(seconds) * 10**9 % 1 in (0, Fraction(1, 2))
-    assert nanoseconds(seconds) == exact_nanoseconds(seconds)
-    assert expected in (0, 2)
+def test_exact_half_goes_to_the_even_neighbour(seconds: float, expected: int) -> None:
+    assert Fraction(seconds) * 10**9 % 1 == Fraction(1, 2)
+    assert nanoseconds(seconds) == expected
 
 
 @given(st.integers(0, 10**18))
@@ -61,7 +60,7 @@ def test_seconds_are_whole_seconds_plus_a_fraction(ns: int) -> None:
 
 @given(
     st.floats(0.0, 1e8),
-    st.one_of(st.just(0.0), st.just(1.0), st.floats(1e-3, 1e3)),
+    st.one_of(st.just(0.0), st.just(1.0), st.floats(0.1, 1e3)),
 )
 @example(18.023974, 1.0)
 @example(5e-7, 1.0)

@@ -31,7 +31,7 @@ def polynomial_worker(**engine: Any) -> ReplaySpec:
 
 
 def prefill_and_decode(**parts: Any) -> ReplaySpec:
-    """One worker per role with 32 blocks, 10 ms to prefill, 7 ms to decode, 1 ms per token moved."""
+    """One worker per role: 32 blocks, prefill 10 ms, decode 7 ms, transfer 1 ms per token."""
     engine = {"num_gpu_blocks": 32, **parts.pop("engine", {})}
     parts = {"transfer_gb_s": 1.0, "decode_ms": 7.0, **parts}
     return small_fleet(prefill=1, decode=1, engine=engine, **parts)
@@ -239,10 +239,12 @@ def test_ranks_of_a_worker_share_the_longest_pass() -> None:
     )
     log = log_passes(spec, trace((0, 8, 2, [1, 2]), (0, 12, 3, [3, 4, 5]), (0, 6, 4, [7, 8])))
     ends = [0.0, 16.714071, 34.347820999999996, 50.67080899999999, 63.49694699999999]
-    first = [[2, 14, 1], [0, 0, 0, 0, 2, 16, 1], [0, 0, 0, 0, 1, 8], [0, 0, 0, 0, 1, 9]]
-    second: list[list[float]] = [[1, 12], [0, 0, 0, 0, 1, 13], [0, 0, 0, 0, 1, 14], []]
-    for dp_rank, metrics in enumerate((first, second)):
-        spans = list(zip(ends, ends[1:], metrics, strict=False))
+    metrics: list[list[list[float]]] = [
+        [[2, 14, 1], [0, 0, 0, 0, 2, 16, 1], [0, 0, 0, 0, 1, 8], [0, 0, 0, 0, 1, 9]],
+        [[1, 12], [0, 0, 0, 0, 1, 13], [0, 0, 0, 0, 1, 14], []],
+    ]
+    for dp_rank in (0, 1):
+        spans = list(zip(ends[:-1], ends[1:], metrics[dp_rank], strict=True))
         log.check_passes(spans, dp_rank=dp_rank)
     assert log.tokens == [ends[1:3], ends[1:4], ends[1:5]]
 
@@ -313,12 +315,8 @@ def test_deepest_block_of_the_oldest_prompt_is_evicted_first() -> None:
         fixed_worker(num_gpu_blocks=6),
         trace(*((20.0 * n, 9, 1, prompt) for n, prompt in enumerate(prompts))),
     )
-    log.check_passes(
-        [
-            *((20.0 * n, 20.0 * n + 10.0, [1, 9]) for n in range(3)),
-            *((20.0 * n, 20.0 * n + 10.0, [1, 5, 0, 4]) for n in (3, 4)),
-        ]
-    )
+    metrics = [[1, 9], [1, 9], [1, 9], [1, 5, 0, 4], [1, 5, 0, 4]]
+    log.check_passes([(20.0 * n, 20.0 * n + 10.0, metrics[n]) for n in range(5)])
     assert [reused for ((_, reused),) in log.admissions()] == [0, 0, 0, 4, 4]
 
 
@@ -327,8 +325,8 @@ def test_deepest_block_of_the_oldest_prompt_is_evicted_first() -> None:
 
 def handoff_times(log: PassLog, request: int) -> list[float]:
     """Return held, reserved, activated, decode admission, released, first and last token."""
-    names = ("source_held_ms", "destination_reserved_ms", "destination_activated_ms")
-    names += ("decode_admit_ms", "source_released_ms", "first_token_ms", "last_token_ms")
+    names = ["source_held_ms", "destination_reserved_ms", "destination_activated_ms"]
+    names += ["decode_admit_ms", "source_released_ms", "first_token_ms", "last_token_ms"]
     return [log.columns[name][request] for name in names]
 
 
@@ -403,9 +401,7 @@ def test_prompt_too_large_for_the_prefill_worker_is_rejected_in_an_empty_pass() 
 
 def test_destinations_wait_in_order_for_room_on_the_decode_worker() -> None:
     spec = prefill_and_decode(transfer_gb_s=None, decode_engine={"num_gpu_blocks": 6})
-    log = log_passes(
-        spec, trace((0, 12, 9, [1, 2, 3]), (1, 12, 5, [4, 5, 6]), (2, 4, 3, [9]))
-    )
+    log = log_passes(spec, trace((0, 12, 9, [1, 2, 3]), (1, 12, 5, [4, 5, 6]), (2, 4, 3, [9])))
     assert handoff_times(log, 0)[1] == 10.0
     for request in (1, 2):
         assert handoff_times(log, request)[:3] == [20.0, 73.0, 73.0]
@@ -433,8 +429,6 @@ def test_prompt_as_large_as_the_pool_can_emit_one_token() -> None:
 
 @pytest.mark.parametrize(("input_tokens", "output_tokens"), [(10, 24), (32, 2)])
 def test_output_that_outgrows_the_pool_ends_the_run(input_tokens: int, output_tokens: int) -> None:
-    replay = Replay(
-        fixed_worker(num_gpu_blocks=8), trace(long_prompt(input_tokens, output_tokens))
-    )
+    replay = Replay(fixed_worker(num_gpu_blocks=8), trace(long_prompt(input_tokens, output_tokens)))
     with pytest.raises(ReplayError, match="effect-free zero-duration pass with 1 in-flight"):
         replay.advance_to_tick()

@@ -25,7 +25,7 @@ NEVER_MS = 1e15
 Row = tuple[float, int, int, Sequence[int]]
 """Arrival in ms, input tokens, output tokens, hash ids."""
 
-Span = tuple[float, float, list[float]]
+Span = tuple[float, float, Sequence[float]]
 """Start and end of a pass in ms, and its metrics without trailing zeros, in the order of
 engine-vllm-trtllm.md §15."""
 

@@ -1,0 +1,5 @@
+"""``python -m aisim_gym``: the same as the command ``aisim-gym``."""
+
+from aisim_gym.cli.main import run
+
+run()

@@ -1,0 +1,114 @@
+"""``aisim-gym demo``: half an hour of traffic, three planners, one table, a picture each."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from aisim_gym.cli.demo_setup import DemoSetup, Split
+    from aisim_gym.cli.progress import Narrator
+    from aisim_gym.workload import RequestTable
+
+
+def demo(
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            help="Trace file, plain or .gz: Mooncake JSONL or Azure CSV; default: generated chat "
+            "traffic, one wave with a spike."
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for pictures and reports.")] = Path("runs/demo"),
+    minutes: Annotated[
+        float, typer.Option(help="Length of the traffic; a trace is cut there.", min=0.1)
+    ] = 30.0,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of the generated traffic; default: 1.", min=0)
+    ] = None,
+) -> None:
+    """Compare planners on half an hour of traffic: a table, and a picture of every run.
+
+    A disaggregated vLLM fleet serves the same requests three times: a static fleet that is just
+    large enough (found by trying), a static one of half that size, and one scaled by hpa, which
+    starts with the same half and may use as many GPUs as the large one. A minute or two.
+
+    Example: [cyan]aisim-gym demo --trace azure_llm_2023_conv.csv.gz --out runs/azure[/cyan]
+    """
+    from rich.console import Console
+
+    from aisim_gym.cli.demo_runs import demo_plans, results_table, run_plan, tell_story
+    from aisim_gym.cli.progress import Narrator
+    from aisim_gym.cli.run_folder import PICTURES_NEED, can_plot
+
+    with Narrator() as narrator:
+        requests = _load_requests(trace, minutes, seed)
+        narrator.note(f"Workload: {_describe(requests)}")
+        narrator.note_compilation()
+        setup = _choose_setup(requests, narrator)
+        split = _size_fleet(setup, narrator)
+        runs = [run_plan(plan, setup, out, narrator) for plan in demo_plans(setup, split)]
+        narrator.clear()
+    # A table of 100 columns is worth more than one folded to what a log is said to have.
+    console = Console(highlight=False)
+    console = console if console.is_terminal else Console(highlight=False, width=110)
+    console.print(results_table(runs, setup))
+    console.print(tell_story(runs), soft_wrap=not console.is_terminal)
+    for run in runs:
+        if run.picture is not None:
+            typer.echo(f"Picture: {run.picture}")
+    typer.echo(f"Reports: {', '.join(str(run.folder) for run in runs)}")
+    if not can_plot():
+        typer.echo(PICTURES_NEED)
+
+
+def _load_requests(trace: Path | None, minutes: float, seed: int | None) -> "RequestTable":
+    from aisim_gym.spec import GeneratorSpec, WorkloadSpec
+    from aisim_gym.workload import detect_trace_format, generate_requests, load_workload
+
+    if trace is None:
+        duration_s = minutes * 60.0
+        return generate_requests(
+            GeneratorSpec(
+                duration_s=duration_s,
+                period_s=duration_s,
+                spike_at_s=duration_s * 7.0 / 12.0,
+                spike_duration_s=duration_s / 30.0,
+                seed=1 if seed is None else seed,
+            )
+        )
+    if seed is not None:
+        raise ValueError("--seed is for generated traffic, and --trace was given: leave one out")
+    trace = trace.expanduser().absolute()
+    workload = WorkloadSpec.from_data(
+        {"trace_files": [str(trace)], "trace_format": detect_trace_format(trace)}
+    )
+    return load_workload(workload).between(0.0, minutes * 60_000.0)
+
+
+def _describe(requests: "RequestTable") -> str:
+    return (
+        f"{len(requests):,} requests in {requests.duration_s / 60.0:.1f} minutes, on average "
+        f"{requests.input_tokens.mean():,.0f} prompt and {requests.output_tokens.mean():,.0f} "
+        "output tokens"
+    )
+
+
+def _choose_setup(requests: "RequestTable", narrator: "Narrator") -> "DemoSetup":
+    from aisim_gym.cli.demo_setup import ITL_SLO_MS, DemoSetup
+
+    setup = DemoSetup.of(requests)
+    narrator.note(
+        f"Service level: first token within {setup.ttft_slo_ms / 1000.0:g} s, "
+        f"then {ITL_SLO_MS:g} ms per token on average"
+    )
+    return setup
+
+
+def _size_fleet(setup: "DemoSetup", narrator: "Narrator") -> "Split":
+    from aisim_gym.cli.demo_setup import SLO_SHARE
+
+    narrator.note(f"Looking for the smallest fleet that keeps it for {SLO_SHARE:.0%} of requests")
+    split = setup.size_fleet(lambda tried: narrator.wait(f"Trying {tried}"))
+    narrator.note(f"Found: {split} (prefill and decode workers)")
+    return split

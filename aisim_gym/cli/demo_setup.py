@@ -1,0 +1,209 @@
+"""The demo's fleet and its sizes, chosen so that the comparison makes sense for any workload.
+
+Everything is measured by replays: what a prompt takes alone decides the service level, and the
+"well-sized" static fleet is the smallest one that keeps it, found with hindsight.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from aisim_gym.cli.planned_run import PlannedRun
+from aisim_gym.policies import HpaPolicy, StaticPolicy
+from aisim_gym.replay import Replay, ScalingLimits
+from aisim_gym.report import CompletedRequests
+from aisim_gym.spec import ReplaySpec, load_spec
+from aisim_gym.workload import RequestTable, requests_from_arrays
+
+BLOCK_SIZE = 64
+PREFILL_SPEED, DECODE_SPEED = 0.2, 0.25
+"""Of the reference's polynomial: about 10,000 prompt tokens/s, and 100 ms between the tokens of a
+decode worker whose KV pool is half full. A large model, whose fleet has enough workers to scale."""
+
+STARTUP_S, TICK_S = 30.0, 15.0
+KV_BYTES_PER_TOKEN, TRANSFER_GB_S = 163_840, 25.0
+SMALLEST_POOL_BLOCKS, LONGEST_PER_POOL = 1024, 4
+"""A KV pool holds 65,536 tokens, or four times the longest request."""
+
+ITL_SLO_MS = 100.0
+TTFT_SLO_FACTOR = 2.5
+"""The first token may take this many times as long as that of a p99 prompt alone in the fleet."""
+
+SLO_SHARE = 0.99
+"""Requests that a well-sized fleet serves within the service level."""
+
+MOST_WORKERS = 64
+GRACE_S = 300.0
+"""A run ends this long after the last arrival, whatever is unfinished then."""
+
+PROBE_TICK_S = 60.0
+
+HPA_TTFT_FRAC, HPA_KV_FRAC = 0.15, 0.25
+"""hpa adds prefill workers when the prompts of one take this share of the TTFT SLO, and decode
+workers when this share of their KV pools is in use: half of what the ITL SLO allows, because a new
+worker takes 30 s to start."""
+
+
+class Split(NamedTuple):
+    """Workers per pool."""
+
+    prefill: int
+    decode: int
+
+    def __str__(self) -> str:
+        """Return it as ``2P+4D``."""
+        return f"{self.prefill}P+{self.decode}D"
+
+    def half(self) -> "Split":
+        """Return half of it, at least a worker per pool."""
+        return Split(max(1, self.prefill // 2), max(1, self.decode // 2))
+
+
+@dataclass(frozen=True)
+class DemoSetup:
+    """Engine, service level and end of every run of a demo.
+
+    Attributes:
+        requests: What arrives.
+        num_gpu_blocks: KV pool of a worker, blocks.
+        ttft_slo_ms: Bound on the time to first token.
+        mean_prefill_ms: Time to first token of a prompt of mean length, alone.
+    """
+
+    requests: RequestTable
+    num_gpu_blocks: int
+    ttft_slo_ms: float
+    mean_prefill_ms: float
+
+    @classmethod
+    def of(cls, requests: RequestTable) -> Self:
+        """Choose the setup for a workload."""
+        longest = int((requests.input_tokens + requests.output_tokens).max())
+        wanted = max(SMALLEST_POOL_BLOCKS, LONGEST_PER_POOL * longest / BLOCK_SIZE)
+        num_gpu_blocks = 2 ** math.ceil(math.log2(wanted))
+        p99_tokens = int(np.percentile(requests.input_tokens, 99.0))
+        slowest_ms = _alone_ttft_ms(num_gpu_blocks, p99_tokens)
+        return cls(
+            requests=requests,
+            num_gpu_blocks=num_gpu_blocks,
+            ttft_slo_ms=round_up_nicely(TTFT_SLO_FACTOR * slowest_ms),
+            mean_prefill_ms=_alone_ttft_ms(num_gpu_blocks, int(requests.input_tokens.mean())),
+        )
+
+    def spec(self, split: Split, **options: Any) -> ReplaySpec:
+        """Return the spec of a run that starts with ``split``."""
+        end_ms = float(self.requests.arrival_ms[-1]) + GRACE_S * 1000.0
+        return load_spec(
+            {
+                "fleet": _fleet(split, self.num_gpu_blocks),
+                "sla": {"ttft_ms": self.ttft_slo_ms, "itl_ms": ITL_SLO_MS},
+                "max_sim_time_ms": end_ms,
+                **options,
+            }
+        )
+
+    def hpa(self) -> HpaPolicy:
+        """Return ``hpa`` with targets that fit the service level, otherwise its preset."""
+        prompts = HPA_TTFT_FRAC * self.ttft_slo_ms / self.mean_prefill_ms
+        return HpaPolicy(
+            metrics=[
+                {"name": "conc", "prefill_target": prompts},
+                {"name": "kv", "decode_target": HPA_KV_FRAC},
+            ]
+        )
+
+    def size_fleet(self, on_try: Callable[[Split], None]) -> Split:
+        """Return the smallest static fleet that serves 99 % of the requests within the SLO.
+
+        Smallest means: with the fewest prefill workers, and then the fewest decode workers. If not
+        even 64 workers per pool suffice, what those reach is what the others are measured by.
+
+        Args:
+            on_try: Told every fleet that is tried.
+        """
+        share, known = SLO_SHARE, dict[Split, bool]()
+
+        def suffices(split: Split) -> bool:
+            if split not in known:
+                on_try(split)
+                known[split] = self._share_served(split, share) >= share
+            return known[split]
+
+        size = 1
+        while not suffices(Split(size, size)):
+            if size == MOST_WORKERS:
+                share = self._share_served(Split(size, size), 0.0)
+                known.clear()
+                continue
+            size *= 2
+        prefill = _smallest(lambda count: suffices(Split(count, size)), size)
+        decode = _smallest(lambda count: suffices(Split(prefill, count)), size)
+        return Split(prefill, decode)
+
+    def _share_served(self, split: Split, share: float) -> float:
+        """Return the share of requests within the SLO; less than ``share`` if that is out of reach.
+
+        Most fleets that are too small show it early, and their replays end there.
+        """
+        allowed = (1.0 - share) * len(self.requests)
+
+        def count_good_and_missed(replay: Replay) -> tuple[int, int]:
+            completed = CompletedRequests.of(replay.state)
+            good = int(completed.are_good(self.ttft_slo_ms, ITL_SLO_MS).sum())
+            return good, len(completed) - good
+
+        spec = self.spec(split, capture_per_request=False, capture_planner_details=False)
+        run = PlannedRun(spec, hold(split), self.requests, ScalingLimits(tick_s=PROBE_TICK_S))
+        replay = run.finish(give_up=lambda replay: count_good_and_missed(replay)[1] > allowed)
+        return count_good_and_missed(replay)[0] / len(self.requests)
+
+
+def hold(split: Split) -> StaticPolicy:
+    """Return the planner of a static fleet, which goes on ticking: its ticks enter the report."""
+    return StaticPolicy(prefill=split.prefill, decode=split.decode, keep_ticking=True)
+
+
+def round_up_nicely(value: float) -> float:
+    """Return the next number of the series 1, 2, 3, 5, 10, 20 and so on."""
+    power = 10.0 ** math.floor(math.log10(value))
+    return next(step * power for step in (1.0, 2.0, 3.0, 5.0, 10.0) if step * power >= value)
+
+
+def _smallest(suffices: Callable[[int], bool], enough: int) -> int:
+    """Return the smallest count from 1 on that suffices, knowing one that does."""
+    too_few = 0
+    while enough - too_few > 1:
+        middle = (too_few + enough) // 2
+        if suffices(middle):
+            enough = middle
+        else:
+            too_few = middle
+    return enough
+
+
+def _fleet(split: Split, num_gpu_blocks: int) -> dict[str, Any]:
+    engine = {"num_gpu_blocks": num_gpu_blocks, "block_size": BLOCK_SIZE}
+    transfer = {
+        "kv_transfer_bytes_per_token": KV_BYTES_PER_TOKEN,
+        "kv_transfer_bandwidth": TRANSFER_GB_S,
+    }
+    prefill = {"worker_type": "prefill", "speedup_ratio": PREFILL_SPEED, **engine, **transfer}
+    decode = {"worker_type": "decode", "speedup_ratio": DECODE_SPEED, **engine}
+    return {
+        "kind": "disagg",
+        "num_prefill_workers": split.prefill,
+        "num_decode_workers": split.decode,
+        "prefill": {"engine": prefill, "startup_time": STARTUP_S},
+        "decode": {"engine": decode, "startup_time": STARTUP_S},
+    }
+
+
+def _alone_ttft_ms(num_gpu_blocks: int, input_tokens: int) -> float:
+    """Return the time to first token of a prompt that has a fleet for itself."""
+    request = requests_from_arrays([0.0], [max(1, input_tokens)], [2])
+    replay = Replay({"fleet": _fleet(Split(1, 1), num_gpu_blocks)}, request)
+    replay.advance_to_tick()
+    return float(CompletedRequests.of(replay.state).ttft_ms[0])

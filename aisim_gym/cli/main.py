@@ -1,0 +1,100 @@
+"""``aisim-gym``: the commands, and how their errors reach a person.
+
+Commands import what they need inside, so that the help appears at once.
+"""
+
+import sys
+import textwrap
+import traceback
+import warnings
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from aisim_gym import __version__
+from aisim_gym.cli.conformance import conformance
+from aisim_gym.cli.demo import demo
+from aisim_gym.cli.replay import replay
+from aisim_gym.errors import AisimError
+
+EXIT_BAD_INPUT = 2
+EXIT_INTERRUPTED = 130
+
+
+class Commands(TyperGroup):
+    """The commands; what a user can mend is told in one paragraph instead of a traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that the arguments name."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            typer.echo("Interrupted; files written so far are kept.", err=True)
+            raise typer.Exit(EXIT_INTERRUPTED) from None
+        except (AisimError, ValueError, ImportError, OSError) as error:
+            if ctx.params["debug"]:
+                traceback.print_exc()
+            else:
+                typer.echo(_paragraph(error), err=True)
+            raise typer.Exit(EXIT_BAD_INPUT) from None
+
+
+app = typer.Typer(
+    name="aisim-gym",
+    cls=Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(demo)
+app.command(no_args_is_help=True)(replay)
+app.command()(conformance)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"aisim-gym {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            help="Print the version and exit.",
+            is_eager=True,
+            callback=_print_version,
+        ),
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Replay LLM inference fleets, exactly and fast, and compare the planners that scale them.
+
+    [bold]aisim-gym demo[/bold] shows the whole in a minute or two.
+    """
+
+
+def run() -> None:
+    """Run the command line of this process; what the script ``aisim-gym`` calls."""
+    warnings.formatwarning = _format_warning
+    app(prog_name="aisim-gym")
+
+
+def _paragraph(error: BaseException) -> str:
+    """Return an error as a paragraph that names the program, without its type."""
+    text = str(error) or type(error).__name__
+    width = 100 if sys.stderr.isatty() else 10_000  # lines of logs are not folded
+    wrapper = textwrap.TextWrapper(
+        width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
+    lines = f"aisim-gym: {text}".splitlines()
+    return "\n".join(wrapper.fill(line) for line in lines)
+
+
+def _format_warning(message: Warning | str, *_: object, **__: object) -> str:
+    return f"aisim-gym: warning: {message}\n"

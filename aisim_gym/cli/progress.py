@@ -1,0 +1,86 @@
+"""What a person sees while something takes long: notes and progress bars, on stderr."""
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+from aisim_gym.kernel import is_compiled
+from aisim_gym.replay import Progress as ReplayProgress
+
+ENTRY_POINTS = ("advance", "apply_decision")
+
+
+class Narrator:
+    """Says what is going on; a context, which owns the progress bars.
+
+    Notes are lines. Bars are shown on a terminal only, below the notes, and vanish at the end.
+    """
+
+    def __init__(self) -> None:
+        """Prepare for stderr as it is now."""
+        self._console = Console(stderr=True, highlight=False)
+        self._bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[detail]}"),
+            TimeElapsedColumn(),
+            console=self._console,
+            transient=True,
+            disable=not self._console.is_terminal,
+        )
+
+    def __enter__(self) -> Self:
+        """Show bars from now on."""
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Remove the bars."""
+        self._bars.stop()
+
+    def note(self, text: str) -> None:
+        """Print a line."""
+        self._console.print(text, markup=False, soft_wrap=True)
+
+    def note_compilation(self) -> None:
+        """Say so if the first run will have to compile the kernel."""
+        if not all(map(is_compiled, ENTRY_POINTS)):
+            self.note(
+                "Compiling the replay kernel first: about half a minute, once per version "
+                "(it is kept in the user's cache folder)"
+            )
+
+    def follow(self, description: str) -> Callable[[ReplayProgress], None]:
+        """Start a bar for a run and return what keeps it up to date."""
+        self.clear()
+        task = self._bars.add_task(description, total=None, detail="")
+
+        def update(progress: ReplayProgress) -> None:
+            self._bars.update(
+                task,
+                completed=progress.arrived,
+                total=progress.total,
+                detail=f"{progress.arrived}/{progress.total} requests, "
+                f"{progress.now_ms / 1000.0:.0f} s simulated",
+            )
+
+        return update
+
+    def wait(self, description: str) -> None:
+        """Start a bar for something whose length is not known."""
+        self.clear()
+        self._bars.add_task(description, total=None, detail="")
+
+    def clear(self) -> None:
+        """Remove the bars of what has ended."""
+        for task_id in self._bars.task_ids:
+            self._bars.remove_task(task_id)

@@ -1,0 +1,77 @@
+"""What a run leaves in its folder: the report, a picture, and a manifest that says what it was."""
+
+import json
+import sys
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from aisim_gym import __version__
+from aisim_gym.replay import Replay, ScalingLimits
+from aisim_gym.report import summarize, write_report
+from aisim_gym.report.atomic_file import replace_file
+from aisim_gym.report.plots import plot_run
+
+MANIFEST, PICTURE = "manifest.json", "run.png"
+
+PICTURES_NEED = "Pictures need matplotlib: pip install 'aisim-gym[plot]'"
+
+
+def can_plot() -> bool:
+    """Return whether matplotlib is installed."""
+    return find_spec("matplotlib") is not None
+
+
+def write_run(
+    replay: Replay,
+    folder: Path,
+    planner: str,
+    parameters: Mapping[str, Any],
+    limits: ScalingLimits,
+    picture: Path | None = None,
+) -> list[Path]:
+    """Write report, manifest and, if matplotlib is installed, the picture of a run.
+
+    A run that has not ended is marked as partial: ``is_partial`` in the manifest, and in the title
+    of the picture.
+
+    Args:
+        replay: The run.
+        folder: Where to; created where it is missing.
+        planner: Who scaled the fleet, "none" for nobody.
+        parameters: What the planner was given.
+        limits: What the planner was told about the fleet's limits.
+        picture: Path of the picture instead of ``run.png`` in the folder.
+
+    Returns:
+        The files written.
+    """
+    folder = folder.expanduser()
+    written = write_report(summarize(replay), folder)
+    written.append(_write_manifest(replay, folder, planner, parameters, limits))
+    if can_plot():
+        written.append(plot_run(replay, picture or folder / PICTURE, planner=planner))
+    return written
+
+
+def _write_manifest(
+    replay: Replay,
+    folder: Path,
+    planner: str,
+    parameters: Mapping[str, Any],
+    limits: ScalingLimits,
+) -> Path:
+    manifest = {
+        "aisim_gym": __version__,
+        "command": sys.argv,
+        "is_partial": not replay.is_done,
+        "simulated_ms": replay.now_ms,
+        "planner": {"name": planner, "parameters": dict(parameters)},
+        "limits": vars(limits),
+        "spec": json.loads(replay.spec.to_json()),
+    }
+    path = folder / MANIFEST
+    with replace_file(path) as temporary:
+        temporary.write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+    return path

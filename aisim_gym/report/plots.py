@@ -1,0 +1,232 @@
+"""Pictures of runs; needs the extra ``plot``.
+
+Everything is drawn on Matplotlib objects of its own: pyplot, its global state and the user's
+settings stay out of it. Colours are those of Okabe and Ito, which colour-blind readers can tell
+apart.
+"""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from aisim_gym.replay import Replay
+from aisim_gym.report.atomic_file import replace_file
+from aisim_gym.report.headline import Headline, headline
+from aisim_gym.report.timeline import Latencies, Timeline, WorkerCounts
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+BLUE, ORANGE, PURPLE, VERMILION, GREY = "#0072B2", "#E69F00", "#CC79A7", "#D55E00", "#8C8C8C"
+SIZE_IN = (10.0, 11.0)
+DOTS_PER_INCH = 120
+FONT_PT, TITLE_PT = 10, 13
+MOST_DOTS = 20_000
+LEGEND_DOT_PT2 = 25.0
+
+POOL_TITLES = {"prefill": "Prefill workers", "decode": "Decode workers", "agg": "Workers"}
+
+
+def plot_run(replay: Replay, path: str | os.PathLike[str], *, planner: str = "") -> Path:
+    """Draw a run: arrivals, workers per pool, time to first token and between tokens.
+
+    Args:
+        replay: The run, finished or paused.
+        path: Where to; the ending says the format (``.png``, ``.svg``, ``.pdf``). The file appears
+            complete or not at all.
+        planner: Who scaled the fleet, for the title.
+
+    Returns:
+        The file written.
+
+    Raises:
+        ImportError: If matplotlib is not installed; nothing is written.
+
+    Example:
+        >>> from aisim_gym import Replay, requests_from_arrays
+        >>> replay = Replay({"fleet": {"kind": "agg"}}, requests_from_arrays([0.0], [100], [3]))
+        >>> replay.advance_to_tick()
+        >>> plot_run(replay, "run.png").name
+        'run.png'
+    """
+    figure = draw_run(replay, planner=planner)
+    target = Path(path).expanduser()
+    with replace_file(target) as temporary:
+        figure.savefig(temporary, format=target.suffix[1:] or "png", dpi=DOTS_PER_INCH)
+    return target
+
+
+def draw_run(replay: Replay, *, planner: str = "") -> "Figure":
+    """Return the figure of :func:`plot_run`.
+
+    Raises:
+        ImportError: If matplotlib is not installed.
+    """
+    figure_class = _import_figure()
+    timeline, sla = Timeline.of(replay), replay.spec.sla
+    count = 3 + len(timeline.pools)
+    figure = figure_class(figsize=SIZE_IN, layout="constrained", facecolor="white")
+    panels = list(figure.subplots(count, 1, sharex=True))
+    figure.suptitle(_title(planner, replay), fontsize=TITLE_PT, linespacing=1.5)
+    _draw_arrivals(panels[0], timeline)
+    for panel, (name, workers) in zip(panels[1:], timeline.pools.items(), strict=False):
+        _draw_workers(panel, workers, POOL_TITLES[name])
+    _draw_latency(panels[-2], timeline.ttft, sla.ttft_ms, "Time to first token", 1e-3)
+    _draw_latency(panels[-1], timeline.itl, sla.itl_ms, "Mean time between tokens", 1.0)
+    figure.align_ylabels(panels)
+    panels[-1].set_xlabel("simulated time (minutes)", fontsize=FONT_PT)
+    panels[-1].set_xlim(0.0, max(timeline.end_s / 60.0, 1e-6))
+    return figure
+
+
+def _title(planner: str, replay: Replay) -> str:
+    first = f"Planner: {planner}" if planner else "Replay"
+    if not replay.is_done:
+        first += f" (stopped at {replay.now_ms / 1000.0:.0f} s)"
+    return f"{first}\n{describe_headline(headline(replay), replay)}"
+
+
+def describe_headline(numbers: Headline, replay: Replay) -> str:
+    """Return the headline numbers of a run in one line."""
+    sla = replay.spec.sla
+    parts = [f"{numbers.gpu_hours:.2f} GPU-hours"]
+    if (sla.ttft_ms, sla.itl_ms, sla.e2e_ms) != (None, None, None):
+        parts.append(f"SLO met by {100.0 * numbers.slo_attainment_frac:.1f} % of requests")
+    parts.append(f"TTFT p99 {numbers.ttft_p99_ms / 1000.0:.3g} s")
+    parts.append(f"ITL p99 {numbers.itl_p99_ms:.0f} ms")
+    if numbers.completed < numbers.arrived:
+        parts.append(f"{numbers.arrived - numbers.completed} not completed")
+    return ", ".join(parts)
+
+
+def _draw_arrivals(panel: "Axes", timeline: Timeline) -> None:
+    panel.stairs(
+        timeline.arrivals_rps,
+        timeline.arrival_edges_s / 60.0,
+        fill=True,
+        color=GREY,
+    )
+    _dress(panel, f"Arrivals (mean of {timeline.window_s:g} s)", "requests/s")
+
+
+def _draw_workers(panel: "Axes", workers: WorkerCounts, title: str) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    minutes = workers.at_s / 60.0
+    base = np.zeros(minutes.size)
+    for name, counts, color, hatch in (
+        ("active", workers.active, BLUE, None),
+        ("starting", workers.starting, ORANGE, "////"),
+        ("draining", workers.draining, PURPLE, "...."),
+    ):
+        panel.fill_between(
+            minutes,
+            base,
+            base + counts,
+            step="post",
+            facecolor=color,
+            edgecolor="white" if hatch else color,
+            hatch=hatch,
+            linewidth=0.0,
+            label=name,
+        )
+        base = base + counts
+    panel.set_ylim(0.0, max(1.0, float(base.max())) * 1.08)
+    panel.yaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
+    _dress(panel, title, "workers")
+    _add_legend(panel)
+
+
+def _draw_latency(
+    panel: "Axes", latencies: Latencies, slo_ms: float | None, title: str, scale: float
+) -> None:
+    """Draw requests as dots, percentiles as lines; ``scale`` turns ms into the panel's unit."""
+    unit, long_unit = ("s", "seconds") if scale == 1e-3 else ("ms", "milliseconds")
+    every = max(1, -(-latencies.value_ms.size // MOST_DOTS))
+    minutes, values = latencies.arrival_s[::every] / 60.0, latencies.value_ms[::every] * scale
+    missed = np.zeros(values.size, np.bool_) if slo_ms is None else values > slo_ms * scale
+    for dots, color, label in (
+        (~missed, GREY, "request"),
+        (missed, VERMILION, "request over SLO"),
+    ):
+        if dots.any():
+            panel.scatter(
+                minutes[dots],
+                values[dots],
+                s=3.0,
+                color=color,
+                alpha=0.35,
+                linewidths=0.0,
+                label=label,
+                rasterized=True,
+            )
+    window_minutes = latencies.window_s / 60.0
+    panel.plot(window_minutes, latencies.p99_ms * scale, color=BLUE, lw=1.2, label="p99")
+    panel.plot(window_minutes, latencies.p50_ms * scale, color="black", lw=1.8, label="p50")
+    if slo_ms is not None:
+        slo = slo_ms * scale
+        label = f"SLO {slo:g} {unit}"
+        panel.axhline(slo, color=VERMILION, lw=1.6, linestyle=(0, (5, 2)), label=label)
+    _use_log_scale(panel, values, None if slo_ms is None else slo_ms * scale)
+    _dress(panel, f"{title}, by arrival", long_unit)
+    _add_legend(panel)
+
+
+def _use_log_scale(panel: "Axes", values: np.ndarray, slo: float | None) -> None:
+    """Scale the axis logarithmically from the fastest request (or the SLO) to the slowest."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    shown = values[values > 0.0]
+    if slo is not None:
+        shown = np.append(shown, slo)
+    if shown.size == 0:
+        return
+    low, high = float(np.percentile(shown, 0.5)), float(shown.max())
+    panel.set_yscale("log")
+    panel.set_ylim(low / 1.3, max(high, low * 2.0) * 1.5)
+    # Decades alone would leave a narrow range with a single number.
+    ticks = (1.0, 2.0, 5.0) if high / low < 100.0 else (1.0,)
+    panel.yaxis.set_major_locator(LogLocator(subs=ticks, numticks=12))
+    panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    panel.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _dress(panel: "Axes", title: str, unit: str) -> None:
+    panel.set_title(title, loc="left", fontsize=FONT_PT + 1, fontweight="bold")
+    panel.set_ylabel(unit, fontsize=FONT_PT)
+    panel.tick_params(labelsize=FONT_PT)
+    panel.grid(axis="both", color="#D9D9D9", linewidth=0.6)
+    panel.set_axisbelow(True)
+    panel.spines[["top", "right"]].set_visible(False)
+
+
+def _add_legend(panel: "Axes") -> None:
+    """Put the legend into the line of the title, where it hides no data."""
+    legend = panel.legend(
+        loc="lower right",
+        bbox_to_anchor=(1.0, 1.0),
+        borderaxespad=0.2,
+        ncols=6,
+        fontsize=FONT_PT - 1,
+        frameon=False,
+        columnspacing=1.2,
+        handlelength=1.6,
+    )
+    for handle in legend.legend_handles:
+        if handle is not None:
+            handle.set_alpha(1.0)
+            if hasattr(handle, "set_sizes"):
+                handle.set_sizes([LEGEND_DOT_PT2])
+
+
+def _import_figure() -> "type[Figure]":
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError(
+            "pictures need matplotlib, which is not installed: pip install 'aisim-gym[plot]'"
+        ) from error
+    return Figure

@@ -1,0 +1,189 @@
+"""Small random runs: a fleet, a workload and a scaling script (Hypothesis strategies).
+
+All are valid, and most end well; some end in an error that a run may end in, for example a prompt
+that can never be scheduled.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import strategies as st
+from support.fleets import BLOCK_SIZE, Tick
+
+from aisim_gym.errors import ReplayError
+from aisim_gym.replay import Replay, ScalingDecision, ScalingSnapshot
+from aisim_gym.spec import ReplaySpec
+from aisim_gym.workload import RequestTable, requests_from_arrays
+
+MAX_TICKS = 6
+LIMITS_MS = (None, None, None, 0.0, 25.0, 120.5)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A run to try.
+
+    Attributes:
+        spec: Fleet and options.
+        arrivals: (arrival in ms, input tokens, output tokens, hash ids) of each request.
+        ticks: (time in ms, prefill target, decode target) of each tick.
+    """
+
+    spec: ReplaySpec
+    arrivals: tuple[tuple[float, int, int, tuple[int, ...]], ...]
+    ticks: tuple[Tick, ...] = ()
+
+    def requests(self) -> RequestTable:
+        """Return the workload."""
+        at_ms, inputs, outputs, hash_ids = zip(*self.arrivals, strict=True)
+        return requests_from_arrays(at_ms, inputs, outputs, hash_ids, trace_block_size=BLOCK_SIZE)
+
+    def replay(self) -> Replay:
+        """Return a replay that has not started."""
+        first_ms = self.ticks[0][0] if self.ticks else None
+        return Replay(self.spec, self.requests(), initial_tick_ms=first_ms)
+
+    def answer(self, snapshot: ScalingSnapshot) -> ScalingDecision:
+        """Return the decision of the script for a tick."""
+        _, prefill, decode = self.ticks[snapshot.tick_ordinal]
+        following = self.ticks[snapshot.tick_ordinal + 1 :]
+        return ScalingDecision(prefill, decode, following[0][0] if following else None)
+
+
+@dataclass
+class Outcome:
+    """How a run ended.
+
+    Attributes:
+        snapshots: What was seen at the ticks.
+        error: The message of the error that ended it, or None.
+    """
+
+    snapshots: list[ScalingSnapshot] = field(default_factory=list)
+    error: str | None = None
+
+
+def drive(
+    replay: Replay, case: Case, at_tick: Callable[[ScalingSnapshot], bool | None] | None = None
+) -> Outcome:
+    """Run to the end, answering ticks by the script; also from the middle of a run.
+
+    Args:
+        replay: Modified in place; a tick that waits is answered first.
+        case: The script.
+        at_tick: Called before a tick is answered; True stops there.
+    """
+    outcome = Outcome()
+    try:
+        snapshot = replay.snapshot or replay.advance_to_tick()
+        while snapshot is not None:
+            outcome.snapshots.append(snapshot)
+            if at_tick is not None and at_tick(snapshot):
+                return outcome
+            replay.apply(case.answer(snapshot))
+            snapshot = replay.advance_to_tick()
+    except ReplayError as error:
+        outcome.error = str(error)
+    return outcome
+
+
+FIXED_MS = st.sampled_from([0.0, 1.0, 3.0, 7.5])
+TIMINGS: st.SearchStrategy[dict[str, Any]] = st.one_of(
+    st.builds(lambda p, d: {"type": "fixed", "prefill_ms": p, "decode_ms": d}, FIXED_MS, FIXED_MS),
+    st.just({"type": "polynomial"}),
+)
+
+
+def engines(worker_type: str) -> st.SearchStrategy[dict[str, Any]]:
+    """Return engine settings of one role; pools are small enough to preempt and to evict."""
+    return st.fixed_dictionaries(
+        {
+            "worker_type": st.just(worker_type),
+            "num_gpu_blocks": st.integers(8, 18),
+            "timing_model": TIMINGS,
+        },
+        optional={
+            "enable_prefix_caching": st.booleans(),
+            "enable_chunked_prefill": st.booleans(),
+            "max_num_seqs": st.one_of(st.none(), st.integers(1, 4)),
+            "max_num_batched_tokens": st.one_of(st.none(), st.integers(4, 64)),
+            "max_model_len": st.one_of(st.none(), st.integers(20, 60)),
+            "preemption_mode": st.sampled_from(["lifo", "fifo"]),
+            "speedup_ratio": st.sampled_from([0.0, 1.0, 2.0]),
+            "prefill_schedule_interval": st.integers(1, 3),
+        },
+    )
+
+
+LAUNCH = {
+    "dp_size": st.integers(1, 2),
+    "startup_time": st.sampled_from([None, 0.0, 0.015, 0.2]),
+}
+
+
+@st.composite
+def fleets(draw: st.DrawFn, disaggregated: bool) -> dict[str, Any]:
+    """Draw a fleet of up to four workers."""
+    block_size = draw(st.sampled_from([4, 2, 8]))
+
+    def launch(worker_type: str) -> dict[str, Any]:
+        engine = {"block_size": block_size, **draw(engines(worker_type))}
+        if worker_type == "prefill":
+            engine["kv_transfer_bytes_per_token"] = 1_000_000
+            engine["kv_transfer_bandwidth"] = draw(st.sampled_from([None, 0.5, 4.0]))
+            engine["kv_transfer_timing_mode"] = draw(
+                st.sampled_from(["full_prompt", "destination_missing"])
+            )
+        return {**draw(st.fixed_dictionaries(LAUNCH)), "engine": engine}
+
+    if not disaggregated:
+        return {
+            "kind": "agg",
+            "num_workers": draw(st.integers(1, 3)),
+            "engine": launch("aggregated"),
+        }
+    return {
+        "kind": "disagg",
+        "num_prefill_workers": draw(st.integers(1, 2)),
+        "num_decode_workers": draw(st.integers(1, 2)),
+        "prefill": launch("prefill"),
+        "decode": launch("decode"),
+    }
+
+
+@st.composite
+def arrival_lists(draw: st.DrawFn) -> tuple[tuple[float, int, int, tuple[int, ...]], ...]:
+    """Draw up to 14 requests, many at the same instant and with common beginnings."""
+    result = []
+    at_ms = 0.0
+    for index in range(draw(st.sampled_from([1, 5, 9, 14]))):
+        at_ms += draw(st.sampled_from([0.0, 0.0, 1.0, 2.5, 7.5, 30.0]))
+        input_tokens = draw(st.integers(1, 28))
+        blocks = -(-input_tokens // BLOCK_SIZE)
+        common = draw(st.integers(0, blocks))
+        prompt = [*range(common), *range(100 * (index + 1), 100 * (index + 1) + blocks - common)]
+        result.append((at_ms, input_tokens, draw(st.integers(0, 16)), tuple(prompt)))
+    return tuple(result)
+
+
+@st.composite
+def scripts(draw: st.DrawFn, disaggregated: bool) -> tuple[Tick, ...]:
+    """Draw up to ``MAX_TICKS`` ticks; a pool of a disaggregated fleet may be scaled to zero."""
+    ticks: list[Tick] = []
+    at_ms = 0.0
+    targets = st.one_of(st.none(), st.integers(0 if disaggregated else 1, 4))
+    for _ in range(draw(st.sampled_from([MAX_TICKS, 3, 0]))):
+        at_ms += draw(st.sampled_from([0.5, 1.0, 5.0, 7.5, 20.0, 60.0]))
+        ticks.append((at_ms, draw(targets), draw(targets)))
+    return tuple(ticks)
+
+
+@st.composite
+def cases(draw: st.DrawFn, *, limited: bool = False) -> Case:
+    """Draw a run, aggregated or disaggregated; ``limited`` ones may have a time limit."""
+    disaggregated = draw(st.booleans())
+    fleet = draw(fleets(disaggregated))
+    limit_ms = draw(st.sampled_from(LIMITS_MS)) if limited else None
+    spec = ReplaySpec.from_data({"fleet": fleet, "max_sim_time_ms": limit_ms})
+    return Case(spec, draw(arrival_lists()), draw(scripts(disaggregated)))
