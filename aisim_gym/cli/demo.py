@@ -8,6 +8,7 @@ import typer
 if TYPE_CHECKING:
     from aisim_gym.cli.demo_setup import DemoSetup, Split
     from aisim_gym.cli.progress import Narrator
+    from aisim_gym.spec import WorkloadSpec
     from aisim_gym.workload import RequestTable
 
 
@@ -40,18 +41,18 @@ def demo(
     from aisim_gym.cli.demo_runs import demo_plans, results_table, run_plan, tell_story
     from aisim_gym.cli.progress import Narrator
     from aisim_gym.cli.run_folder import PICTURES_NEED, can_plot
+    from aisim_gym.workload import load_workload
 
     with Narrator() as narrator:
-        requests = _load_requests(trace, minutes, seed)
+        workload = _choose_workload(trace, minutes, seed)
+        requests = load_workload(workload).between(0.0, minutes * 60_000.0)
         narrator.note(f"Workload: {_describe(requests)}")
         narrator.note_compilation()
-        setup = _choose_setup(requests, narrator)
+        setup = _choose_setup(workload, requests, narrator)
         split = _size_fleet(setup, narrator)
         runs = [run_plan(plan, setup, out, narrator) for plan in demo_plans(setup, split)]
         narrator.clear()
-    # A table of 100 columns is worth more than one folded to what a log is said to have.
     console = Console(highlight=False)
-    console = console if console.is_terminal else Console(highlight=False, width=110)
     console.print(results_table(runs, setup))
     console.print(tell_story(runs), soft_wrap=not console.is_terminal)
     for run in runs:
@@ -62,28 +63,26 @@ def demo(
         typer.echo(PICTURES_NEED)
 
 
-def _load_requests(trace: Path | None, minutes: float, seed: int | None) -> "RequestTable":
+def _choose_workload(trace: Path | None, minutes: float, seed: int | None) -> "WorkloadSpec":
     from aisim_gym.spec import GeneratorSpec, WorkloadSpec
-    from aisim_gym.workload import detect_trace_format, generate_requests, load_workload
+    from aisim_gym.workload import detect_trace_format
 
     if trace is None:
         duration_s = minutes * 60.0
-        return generate_requests(
-            GeneratorSpec(
-                duration_s=duration_s,
-                period_s=duration_s,
-                spike_at_s=duration_s * 7.0 / 12.0,
-                spike_duration_s=duration_s / 30.0,
-                seed=1 if seed is None else seed,
-            )
+        generator = GeneratorSpec(
+            duration_s=duration_s,
+            period_s=duration_s,
+            spike_at_s=duration_s * 7.0 / 12.0,
+            spike_duration_s=duration_s / 30.0,
+            seed=1 if seed is None else seed,
         )
+        return WorkloadSpec(generator=generator)
     if seed is not None:
         raise ValueError("--seed is for generated traffic, and --trace was given: leave one out")
     trace = trace.expanduser().absolute()
-    workload = WorkloadSpec.from_data(
+    return WorkloadSpec.from_data(
         {"trace_files": [str(trace)], "trace_format": detect_trace_format(trace)}
     )
-    return load_workload(workload).between(0.0, minutes * 60_000.0)
 
 
 def _describe(requests: "RequestTable") -> str:
@@ -94,10 +93,12 @@ def _describe(requests: "RequestTable") -> str:
     )
 
 
-def _choose_setup(requests: "RequestTable", narrator: "Narrator") -> "DemoSetup":
+def _choose_setup(
+    workload: "WorkloadSpec", requests: "RequestTable", narrator: "Narrator"
+) -> "DemoSetup":
     from aisim_gym.cli.demo_setup import ITL_SLO_MS, DemoSetup
 
-    setup = DemoSetup.of(requests)
+    setup = DemoSetup.of(workload, requests)
     narrator.note(
         f"Service level: first token within {setup.ttft_slo_ms / 1000.0:g} s, "
         f"then {ITL_SLO_MS:g} ms per token on average"
@@ -108,7 +109,9 @@ def _choose_setup(requests: "RequestTable", narrator: "Narrator") -> "DemoSetup"
 def _size_fleet(setup: "DemoSetup", narrator: "Narrator") -> "Split":
     from aisim_gym.cli.demo_setup import SLO_SHARE
 
-    narrator.note(f"Looking for the smallest fleet that keeps it for {SLO_SHARE:.0%} of requests")
+    narrator.note(
+        f"Looking for the smallest fleet that keeps it for {100.0 * SLO_SHARE:g} % of requests"
+    )
     split = setup.size_fleet(lambda tried: narrator.wait(f"Trying {tried}"))
     narrator.note(f"Found: {split} (prefill and decode workers)")
     return split

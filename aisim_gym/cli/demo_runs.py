@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from aisim_gym.cli.demo_setup import ITL_SLO_MS, TICK_S, DemoSetup, Split, hold
@@ -14,6 +15,7 @@ from aisim_gym.cli.run_folder import can_plot, write_run
 from aisim_gym.policies import HpaPolicy, StaticPolicy
 from aisim_gym.replay import Replay, ScalingLimits
 from aisim_gym.report import Headline, ScaleEvents, headline, summarize
+from aisim_gym.report.plots import time_text
 from aisim_gym.report.timeline import Timeline
 
 
@@ -32,6 +34,13 @@ class Plan:
     policy: StaticPolicy | HpaPolicy
     start: Split
     limits: ScalingLimits
+
+    @property
+    def title(self) -> str:
+        """Return the planner with the workers it starts with."""
+        return (
+            f"{self.name}, from {self.start}" if self.name == "hpa" else f"{self.name} {self.start}"
+        )
 
 
 @dataclass(frozen=True)
@@ -83,14 +92,13 @@ def demo_plans(setup: DemoSetup, split: Split) -> list[Plan]:
 
 def run_plan(plan: Plan, setup: DemoSetup, out: Path, narrator: Narrator) -> DemoRun:
     """Replay a plan and write its report and picture into ``out``."""
-    title = f"{plan.name}, from {plan.start}"
-    narrator.note(f"Replaying {title}")
+    narrator.note(f"Replaying {plan.title}")
     run = PlannedRun(setup.spec(plan.start), plan.policy, setup.requests, plan.limits)
-    replay = run.finish(narrator.follow(title))
+    replay = run.finish(narrator.follow(f"Replaying {plan.name}"))
     narrator.wait(f"Drawing and writing {plan.name}")
     folder, picture = out / plan.name, out / f"{plan.name}.png"
     parameters: dict[str, Any] = plan.policy.parameters.model_dump(mode="json")
-    write_run(replay, folder, plan.name, parameters, plan.limits, picture)
+    write_run(replay, folder, plan.title, parameters, plan.limits, picture)
     return _result(plan, replay, folder, picture if can_plot() else None)
 
 
@@ -112,15 +120,19 @@ def _result(plan: Plan, replay: Replay, folder: Path, picture: Path | None) -> D
 def results_table(runs: Sequence[DemoRun], setup: DemoSetup) -> Table:
     """Return the comparison, a line per run."""
     table = Table(
-        title=f"SLO: TTFT {setup.ttft_slo_ms / 1000.0:g} s, ITL {ITL_SLO_MS:g} ms",
+        title=f"Service level (SLO): TTFT {setup.ttft_slo_ms / 1000.0:g} s, ITL {ITL_SLO_MS:g} ms",
+        box=SIMPLE_HEAD,
+        padding=0,  # fits into 80 columns
+        pad_edge=False,
+        caption_justify="left",
         caption="P, D: active prefill and decode workers. TTFT, ITL: time to the first token, "
         "between tokens. Scale events: workers started, cancelled, drained.",
     )
     for name in ("Planner", "Workers"):
         table.add_column(name, no_wrap=True)
     for name in (
-        "GPU-hours",
-        "SLO met",
+        "GPU-\nhours",
+        "SLO\nmet",
         "Goodput\nreq/s",
         "TTFT s\np50",
         "\np99",
@@ -137,13 +149,17 @@ def results_table(runs: Sequence[DemoRun], setup: DemoSetup) -> Table:
             f"{numbers.gpu_hours:.2f}",
             f"{100.0 * numbers.slo_attainment_frac:.1f} %",
             f"{run.goodput_rps:.2f}",
-            f"{numbers.ttft_p50_ms / 1000.0:.2f}",
-            f"{numbers.ttft_p99_ms / 1000.0:.2f}",
+            _three_digits(numbers.ttft_p50_ms / 1000.0),
+            _three_digits(numbers.ttft_p99_ms / 1000.0),
             f"{numbers.itl_p50_ms:.0f}",
             f"{numbers.itl_p99_ms:.0f}",
             "/".join(map(str, run.scale_events)),
         )
     return table
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:.2f}" if value < 10.0 else f"{value:.1f}" if value < 100.0 else f"{value:.0f}"
 
 
 def tell_story(runs: Sequence[DemoRun]) -> str:
@@ -170,8 +186,8 @@ def _miss(run: DemoRun) -> str:
     """Say how far a run was from the service level."""
     numbers = run.numbers
     text = (
-        f"its p99 is {numbers.ttft_p99_ms / 1000.0:.3g} s to the first token and "
-        f"{numbers.itl_p99_ms:.0f} ms between tokens"
+        f"its p99 is {time_text(numbers.ttft_p99_ms)} to the first token and "
+        f"{time_text(numbers.itl_p99_ms)} between tokens"
     )
     unfinished = numbers.arrived - numbers.completed
     return text + (f", and {unfinished:,} requests were not finished" if unfinished else "")

@@ -15,7 +15,7 @@ from aisim_gym.cli.planned_run import PlannedRun
 from aisim_gym.policies import HpaPolicy, StaticPolicy
 from aisim_gym.replay import Replay, ScalingLimits
 from aisim_gym.report import CompletedRequests
-from aisim_gym.spec import ReplaySpec, load_spec
+from aisim_gym.spec import ReplaySpec, WorkloadSpec, load_spec
 from aisim_gym.workload import RequestTable, requests_from_arrays
 
 BLOCK_SIZE = 64
@@ -67,19 +67,21 @@ class DemoSetup:
     """Engine, service level and end of every run of a demo.
 
     Attributes:
-        requests: What arrives.
+        workload: Where the requests come from.
+        requests: What arrives: the beginning of it.
         num_gpu_blocks: KV pool of a worker, blocks.
         ttft_slo_ms: Bound on the time to first token.
         mean_prefill_ms: Time to first token of a prompt of mean length, alone.
     """
 
+    workload: WorkloadSpec
     requests: RequestTable
     num_gpu_blocks: int
     ttft_slo_ms: float
     mean_prefill_ms: float
 
     @classmethod
-    def of(cls, requests: RequestTable) -> Self:
+    def of(cls, workload: WorkloadSpec, requests: RequestTable) -> Self:
         """Choose the setup for a workload."""
         longest = int((requests.input_tokens + requests.output_tokens).max())
         wanted = max(SMALLEST_POOL_BLOCKS, LONGEST_PER_POOL * longest / BLOCK_SIZE)
@@ -87,6 +89,7 @@ class DemoSetup:
         p99_tokens = int(np.percentile(requests.input_tokens, 99.0))
         slowest_ms = _alone_ttft_ms(num_gpu_blocks, p99_tokens)
         return cls(
+            workload=workload,
             requests=requests,
             num_gpu_blocks=num_gpu_blocks,
             ttft_slo_ms=round_up_nicely(TTFT_SLO_FACTOR * slowest_ms),
@@ -101,6 +104,8 @@ class DemoSetup:
                 "fleet": _fleet(split, self.num_gpu_blocks),
                 "sla": {"ttft_ms": self.ttft_slo_ms, "itl_ms": ITL_SLO_MS},
                 "max_sim_time_ms": end_ms,
+                "workload": self.workload,
+                "capture_per_request": False,  # tens of MB, which no one asked for
                 **options,
             }
         )
@@ -155,7 +160,7 @@ class DemoSetup:
             good = int(completed.are_good(self.ttft_slo_ms, ITL_SLO_MS).sum())
             return good, len(completed) - good
 
-        spec = self.spec(split, capture_per_request=False, capture_planner_details=False)
+        spec = self.spec(split, capture_planner_details=False)
         run = PlannedRun(spec, hold(split), self.requests, ScalingLimits(tick_s=PROBE_TICK_S))
         replay = run.finish(give_up=lambda replay: count_good_and_missed(replay)[1] > allowed)
         return count_good_and_missed(replay)[0] / len(self.requests)

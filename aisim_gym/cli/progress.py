@@ -10,8 +10,6 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from aisim_gym.kernel import is_compiled
 from aisim_gym.replay import Progress as ReplayProgress
 
-ENTRY_POINTS = ("advance", "apply_decision")
-
 
 class Narrator:
     """Says what is going on; a context, which owns the progress bars.
@@ -53,7 +51,7 @@ class Narrator:
 
     def note_compilation(self) -> None:
         """Say so if the first run will have to compile the kernel."""
-        if not all(map(is_compiled, ENTRY_POINTS)):
+        if not is_compiled("advance"):
             self.note(
                 "Compiling the replay kernel first: about half a minute, once per version "
                 "(it is kept in the user's cache folder)"

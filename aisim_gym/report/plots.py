@@ -95,20 +95,25 @@ def describe_headline(numbers: Headline, replay: Replay) -> str:
     parts = [f"{numbers.gpu_hours:.2f} GPU-hours"]
     if (sla.ttft_ms, sla.itl_ms, sla.e2e_ms) != (None, None, None):
         parts.append(f"SLO met by {100.0 * numbers.slo_attainment_frac:.1f} % of requests")
-    parts.append(f"TTFT p99 {numbers.ttft_p99_ms / 1000.0:.3g} s")
-    parts.append(f"ITL p99 {numbers.itl_p99_ms:.0f} ms")
+    parts.append(f"TTFT p99 {time_text(numbers.ttft_p99_ms)}")
+    parts.append(f"ITL p99 {time_text(numbers.itl_p99_ms)}")
     if numbers.completed < numbers.arrived:
-        parts.append(f"{numbers.arrived - numbers.completed} not completed")
+        parts.append(f"{numbers.arrived - numbers.completed:,} not completed")
     return ", ".join(parts)
 
 
+def time_text(ms: float) -> str:
+    """Return a time as a person reads it: ms below one second, else seconds."""
+    return f"{ms:.0f} ms" if ms < 1000.0 else f"{ms / 1000.0:,.1f} s"
+
+
 def _draw_arrivals(panel: "Axes", timeline: Timeline) -> None:
-    panel.stairs(
-        timeline.arrivals_rps,
-        timeline.arrival_edges_s / 60.0,
-        fill=True,
-        color=GREY,
-    )
+    edges = timeline.arrival_edges_s / 60.0
+    panel.stairs(timeline.arrivals_rps, edges, fill=True, color=GREY, label="all")
+    if timeline.not_completed_rps.any():
+        label = "not completed in this run"
+        panel.stairs(timeline.not_completed_rps, edges, fill=True, color=VERMILION, label=label)
+        _add_legend(panel)
     _dress(panel, f"Arrivals (mean of {timeline.window_s:g} s)", "requests/s")
 
 
@@ -122,6 +127,8 @@ def _draw_workers(panel: "Axes", workers: WorkerCounts, title: str) -> None:
         ("starting", workers.starting, ORANGE, "////"),
         ("draining", workers.draining, PURPLE, "...."),
     ):
+        if not counts.any():
+            continue
         panel.fill_between(
             minutes,
             base,
@@ -188,7 +195,9 @@ def _use_log_scale(panel: "Axes", values: np.ndarray, slo: float | None) -> None
     panel.set_yscale("log")
     panel.set_ylim(low / 1.3, max(high, low * 2.0) * 1.5)
     # Decades alone would leave a narrow range with a single number.
-    ticks = (1.0, 2.0, 5.0) if high / low < 100.0 else (1.0,)
+    ticks = (1.0,) if high / low > 100.0 else (1.0, 2.0, 5.0)
+    if high / low < 10.0:
+        ticks = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
     panel.yaxis.set_major_locator(LogLocator(subs=ticks, numticks=12))
     panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     panel.yaxis.set_minor_formatter(NullFormatter())

@@ -62,6 +62,7 @@ class Timeline:
         window_s: Width of a window, seconds.
         arrival_edges_s: Shape (windows + 1,): bounds of the windows of ``arrivals_rps``.
         arrivals_rps: Shape (windows,): arrivals per second.
+        not_completed_rps: Those of them that did not complete (or not yet).
         pools: Worker counts by name of the pool: prefill and decode, or agg.
         ttft: Time to first token.
         itl: Mean gap between tokens; requests of one token have none.
@@ -71,6 +72,7 @@ class Timeline:
     window_s: float
     arrival_edges_s: Floats
     arrivals_rps: Floats
+    not_completed_rps: Floats
     pools: dict[str, WorkerCounts]
     ttft: Latencies
     itl: Latencies
@@ -83,8 +85,8 @@ class Timeline:
         end_s = replay.now_ms / 1000.0
         window_s = choose_window_s(end_s)
         edges_s = np.arange(0.0, end_s + window_s, window_s)
-        arrivals = np.histogram(arrived["arrival_ms"] / 1000.0, edges_s)[0]
-        done = arrived[arrived["status"] == REQUEST_COMPLETED]
+        is_done = arrived["status"] == REQUEST_COMPLETED
+        done, others = arrived[is_done], arrived[~is_done]
         arrival_s = done["arrival_ms"] / 1000.0
         ttft_ms = done["first_token_ms"] - done["arrival_ms"]
         gaps = np.where(done["emitted_tokens"] > 1, done["emitted_tokens"] - 1.0, np.nan)
@@ -96,7 +98,8 @@ class Timeline:
             end_s=end_s,
             window_s=window_s,
             arrival_edges_s=edges_s,
-            arrivals_rps=arrivals / window_s,
+            arrivals_rps=_rates(arrived["arrival_ms"] / 1000.0, edges_s, window_s),
+            not_completed_rps=_rates(others["arrival_ms"] / 1000.0, edges_s, window_s),
             pools={name: count_workers(replay, pool_id) for name, pool_id in pools.items()},
             ttft=summarize_latencies(arrival_s, ttft_ms, window_s),
             itl=summarize_latencies(arrival_s, itl_ms, window_s),
@@ -155,6 +158,11 @@ def summarize_latencies(arrival_s: Floats, value_ms: Floats, window_s: float) ->
         p50_ms=table[:, 0],
         p99_ms=table[:, 1],
     )
+
+
+def _rates(arrival_s: Floats, edges_s: Floats, window_s: float) -> Floats:
+    counts = np.histogram(arrival_s, edges_s)[0]
+    return counts.astype(np.float64) / window_s
 
 
 def _or_later(times_ms: Floats, later_ms: Floats | float) -> Floats:

@@ -1,18 +1,19 @@
 """Every recorded run of the reference is reproduced, field by field (DESIGN.md §7).
 
-The files in ``data/goldens`` must pass. Those of the shared folder, where there is one, must not
+The files in ``data/goldens`` and ``data/found`` must pass. Those of the shared folder, where there is one, must not
 differ; scenarios that this version does not replay are skipped there.
 """
 
 from pathlib import Path
 
 import pytest
-from support.goldens import GOLDENS, shared_goldens
+from support.goldens import FOUND, GOLDENS, shared_goldens
 
 from aisim_gym.conformance import Outcome, Status, check_golden, find_goldens
 from aisim_gym.conformance.run import golden_name
 
 OURS = find_goldens([GOLDENS])
+COMPARED = OURS + find_goldens([FOUND])
 SHARED = shared_goldens()
 MORE = [] if SHARED is None else find_goldens([SHARED])
 MORE = [path for path in MORE if not (GOLDENS / path.name).exists()]
@@ -23,7 +24,7 @@ def explain(outcome: Outcome) -> str:
     return f"{outcome}\nreplay: aisim-gym conformance {outcome.path}"
 
 
-@pytest.mark.parametrize("path", OURS, ids=golden_name)
+@pytest.mark.parametrize("path", COMPARED, ids=golden_name)
 def test_run_of_the_reference_is_reproduced(path: Path) -> None:
     outcome = check_golden(path)
     if outcome.status is not Status.PASSED:

@@ -48,19 +48,33 @@ def test_second_run_is_equal_byte_for_byte(case: Any) -> None:
     assert differing_tables(first.state, second.state) == []
 
 
-def test_processes_with_different_hash_seeds_agree() -> None:
+def digests_of_another_process(**variables: str) -> list[str]:
+    """Return the digests of all cases in a process with these environment variables."""
+    tests = str(Path(__file__).parents[1])
+    path = os.pathsep.join([tests, *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = subprocess.run(
+        [sys.executable, "-c", PRINT_DIGESTS],
+        env={**os.environ, "PYTHONPATH": path, **variables},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize("seed", ["0", "4242"])
+def test_processes_with_different_hash_seeds_agree(seed: str) -> None:
     ours = [digest(case) for case in CASES.values()]
-    tests = Path(__file__).parents[1]
-    for seed in ("0", "4242"):
-        path = os.pathsep.join([str(tests), *filter(None, [os.environ.get("PYTHONPATH")])])
-        done = subprocess.run(
-            [sys.executable, "-c", PRINT_DIGESTS],
-            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": path},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert done.stdout.split() == ours
+    assert digests_of_another_process(PYTHONHASHSEED=seed) == ours
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [{"NUMBA_DISABLE_JIT": "1"}, {"NUMBA_DISABLE_JIT": "0"}],
+    ids=["plain Python", "compiled"],
+)
+def test_compiled_code_and_plain_python_agree(variables: dict[str, str]) -> None:
+    assert digests_of_another_process(**variables) == [digest(case) for case in CASES.values()]
 
 
 def test_interleaved_runs_do_not_disturb_each_other() -> None:

@@ -9,6 +9,9 @@ from typing import Any
 GOLDENS = Path(__file__).parents[1] / "conformance" / "data" / "goldens"
 """The recorded runs that this version must reproduce."""
 
+FOUND = GOLDENS.parent / "found"
+"""Runs of the reference recorded where random comparisons once found a difference."""
+
 
 def golden_path(name: str) -> Path:
     """Return the file of a scenario."""

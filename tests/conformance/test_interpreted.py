@@ -1,0 +1,49 @@
+"""The kernel as plain Python: a slice of the recorded runs without compilation (DESIGN.md §3).
+
+``NUMBA_DISABLE_JIT=1`` must be set before Python starts, so ``make test`` runs this file on its own.
+The same runs pass compiled in ``test_goldens.py``: both reproduce the reference, so they agree.
+"""
+
+import os
+
+import pytest
+from support.goldens import golden_path
+
+from aisim_gym.conformance import Status, check_golden
+from aisim_gym.replay.advance import advance
+
+IS_INTERPRETED = os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
+
+SLICE = (
+    "agg-vllm-chunked-01",
+    "agg-vllm-coincide-01",
+    "agg-vllm-dp-02",
+    "agg-vllm-kvpressure-03",
+    "agg-vllm-maxlen-01",
+    "agg-vllm-micro-01",
+    "agg-vllm-prefix-07",
+    "agg-vllm-scale-zero-01",
+    "disagg-vllm-dp-02",
+    "disagg-vllm-error-02",
+    "disagg-vllm-kvpressure-01",
+    "disagg-vllm-reject-01",
+    "disagg-vllm-scale-zero-02",
+    "disagg-vllm-startup-06",
+    "disagg-vllm-transfer-04",
+)
+"""Small runs that together enter nearly every kernel function."""
+
+pytestmark = pytest.mark.skipif(
+    not IS_INTERPRETED, reason="runs only with NUMBA_DISABLE_JIT=1, see `make test`"
+)
+
+
+def test_nothing_is_compiled() -> None:
+    assert not hasattr(advance, "signatures")
+
+
+@pytest.mark.parametrize("name", SLICE)
+def test_run_of_the_reference_is_reproduced_without_compilation(name: str) -> None:
+    outcome = check_golden(golden_path(name))
+    if outcome.status is not Status.PASSED:
+        raise AssertionError(str(outcome)) from outcome.exception
