@@ -25,6 +25,8 @@ from numba.extending import register_jitable
 Function = TypeVar("Function", bound=Callable[..., object])
 
 _SETTINGS: Any = _config
+_COMPILE: Any = numba.njit
+_OFFER: Any = register_jitable
 _OPTIONS = {"nogil": True, "_nrt": False}
 
 
@@ -51,7 +53,7 @@ def kernel(function: Function) -> Function:
     if _SETTINGS.DISABLE_JIT:
         return function
     options = {**_OPTIONS, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-    return register_jitable(**options)(function)
+    return cast(Function, _OFFER(**options)(function))
 
 
 def entry_point(function: Function) -> Function:
@@ -64,7 +66,7 @@ def entry_point(function: Function) -> Function:
     outer = _SETTINGS.CACHE_DIR
     _SETTINGS.CACHE_DIR = str(cache_folder())
     try:
-        compiled = numba.njit(cache=True, **_OPTIONS)(function)
+        compiled = _COMPILE(cache=True, **_OPTIONS)(function)
     finally:
         _SETTINGS.CACHE_DIR = outer
     return cast(Function, compiled)

@@ -3,10 +3,12 @@
 Commands import what they need inside, so that the help appears at once.
 """
 
+import inspect
 import sys
 import textwrap
 import traceback
 import warnings
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -32,12 +34,20 @@ class Commands(TyperGroup):
         except KeyboardInterrupt:
             typer.echo("Interrupted; files written so far are kept.", err=True)
             raise typer.Exit(EXIT_INTERRUPTED) from None
+        except BrokenPipeError:  # whoever read the output has gone
+            raise
         except (AisimError, ValueError, ImportError, OSError) as error:
             if ctx.params["debug"]:
                 traceback.print_exc()
             else:
                 typer.echo(_paragraph(error), err=True)
             raise typer.Exit(EXIT_BAD_INPUT) from None
+
+
+def _help_text(command: Callable[..., None]) -> str:
+    """Return the docstring of a command with its paragraphs unfolded: typer keeps line breaks."""
+    paragraphs = inspect.cleandoc(command.__doc__ or "").split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
 app = typer.Typer(
@@ -49,9 +59,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(demo)
-app.command(no_args_is_help=True)(replay)
-app.command()(conformance)
+app.command(help=_help_text(demo))(demo)
+app.command(help=_help_text(replay), no_args_is_help=True)(replay)
+app.command(help=_help_text(conformance))(conformance)
 
 
 def _print_version(wanted: bool) -> None:

@@ -174,7 +174,6 @@ class PassRow(Protocol):
     signal_first: I8
     signal_last: I8
     signal_count: I8
-    ran: I8  # 0: the rank idles in this group pass
     queued_new: I8  # queues after the pass's state changes
     queued_new_tokens: I8
     queued_new_squares: I8

@@ -83,7 +83,6 @@ def run_pass(
     running = queues[QUEUES_PER_RANK * rank.id + RUNNING]
     pending = queues[QUEUES_PER_RANK * rank.id + PENDING]
     begin_work(engine, rank, work)
-    work.ran = 1
     defer = _defers_prefill(engine, rank, running, seqs, wave)
 
     s = running.first
@@ -193,7 +192,6 @@ def begin_work(engine: EngineRow, rank: RankRow, work: PassRow) -> None:
     work.signal_first = NONE
     work.signal_last = NONE
     work.signal_count = 0
-    work.ran = 0
     work.queued_new = 0
     work.queued_new_tokens = 0
     work.queued_new_squares = 0

@@ -4,7 +4,6 @@ Rules: replay-runtime.md §4 (steps 2, 5), §5 (steps 3, 11), §6.4-6.6; engine-
 §11, §13.
 """
 
-from aisim_gym.engine.commands import delete_seq
 from aisim_gym.engine.fpm import write_fpm
 from aisim_gym.engine.tables import (
     END_COMPLETED,
@@ -27,6 +26,7 @@ from aisim_gym.fleet.handoff import (
     source_held,
     wake_deferred,
 )
+from aisim_gym.fleet.request_seq import drop_request_seq
 from aisim_gym.fleet.room import ROOM_ADMISSIONS, ROOM_BLOCKS, ROOM_EVENTS, ROOM_GAPS, needs_room
 from aisim_gym.fleet.rosters import heap_pop
 from aisim_gym.fleet.tables import (
@@ -193,7 +193,6 @@ def _start_pass(w: World, row: int) -> bool:
     worker.is_busy = 1
     worker.pass_start_ms = now_ms
     worker.pass_end_ms = now_ms
-    w.clock.passes_started += 1
     has_effects = False
     for r in range(worker.first_rank, worker.first_rank + engine.dp_size):
         rank = w.ranks[r]
@@ -276,9 +275,9 @@ def _publish_rank(w: World, row: int, r: int) -> None:
     while s != NONE:
         following = w.seqs[s].signal_next
         if is_decode:
-            _process_client_signal(w, r, s)
+            _process_client_signal(w, s)
         elif w.seqs[s].signal_end == END_REJECTED:
-            _reject_prefill(w, r, s)
+            _reject_prefill(w, s)
         s = following
     if worker.pool == PREFILL:
         s = work.signal_first
@@ -293,7 +292,7 @@ def _publish_rank(w: World, row: int, r: int) -> None:
 
 
 @kernel
-def _process_client_signal(w: World, r: int, s: int) -> None:
+def _process_client_signal(w: World, s: int) -> None:
     """Deliver a token, and the end of a request, to the client."""
     seq = w.seqs[s]
     request = seq.request
@@ -303,7 +302,7 @@ def _process_client_signal(w: World, r: int, s: int) -> None:
     end = seq.signal_end
     if end == END_NONE:
         return
-    delete_seq(w.ranks[r], w.seqs, w.arena, w.entries, w.entry_heads, s)
+    drop_request_seq(w, s)
     record_terminal(
         row,
         REQUEST_COMPLETED if end == END_COMPLETED else REQUEST_REJECTED,
@@ -323,10 +322,10 @@ def _process_client_signal(w: World, r: int, s: int) -> None:
 
 
 @kernel
-def _reject_prefill(w: World, r: int, s: int) -> None:
+def _reject_prefill(w: World, s: int) -> None:
     """Report a prompt that the prefill worker can never run; its handoff is cleaned up."""
     request = w.seqs[s].request
-    delete_seq(w.ranks[r], w.seqs, w.arena, w.entries, w.entry_heads, s)
+    drop_request_seq(w, s)
     record_terminal(
         w.requests[request],
         REQUEST_REJECTED,

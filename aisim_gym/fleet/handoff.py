@@ -8,8 +8,6 @@ from aisim_gym.engine.commands import (
     accept_destination,
     activate_destination,
     cancel_seq,
-    create_seq,
-    delete_seq,
     retry_destination,
     submit,
 )
@@ -17,6 +15,7 @@ from aisim_gym.engine.tables import NONE
 from aisim_gym.fleet.action_queue import append_action, move_actions, pop_action
 from aisim_gym.fleet.event_heap import push_event
 from aisim_gym.fleet.placement import place_in_pool
+from aisim_gym.fleet.request_seq import add_request_seq, drop_request_seq
 from aisim_gym.fleet.room import ROOM_BLOCKS, ROOM_EVENTS, has_room_for_seq, needs_room
 from aisim_gym.fleet.tables import (
     ACTION_ACTIVATE,
@@ -268,20 +267,7 @@ def _submit_prefill(w: World, request: int) -> None:
     handoff = w.handoffs[request]
     row = w.requests[request]
     rank = w.ranks[place_in_pool(w, PREFILL)]
-    s = create_seq(
-        w.engines[PREFILL],
-        rank,
-        w.seqs,
-        w.arena,
-        w.entries,
-        w.entry_heads,
-        request,
-        int(row.input_tokens),
-        min(1, int(row.output_tokens)),
-        row.content_start,
-        int(row.shared_blocks),
-        row.private_base,
-    )
+    s = add_request_seq(w, rank.id, request, min(1, int(row.output_tokens)))
     w.seqs[s].is_source = 1
     submit(rank, w.queues, w.seqs, s)
     handoff.prefill_seq = s
@@ -297,23 +283,10 @@ def _reserve_destination(w: World, request: int) -> None:
     handoff = w.handoffs[request]
     row = w.requests[request]
     rank = w.ranks[place_in_pool(w, DECODE)]
-    s = create_seq(
-        w.engines[DECODE],
-        rank,
-        w.seqs,
-        w.arena,
-        w.entries,
-        w.entry_heads,
-        request,
-        int(row.input_tokens),
-        int(row.output_tokens),
-        row.content_start,
-        int(row.shared_blocks),
-        row.private_base,
-    )
+    s = add_request_seq(w, rank.id, request, int(row.output_tokens))
     row.decode_route = rank.scheduler_id
     if not accept_destination(w.engines[DECODE], rank, w.queues, w.seqs, s):
-        delete_seq(rank, w.seqs, w.arena, w.entries, w.entry_heads, s)
+        drop_request_seq(w, s)
         _record_terminal(w, request, REQUEST_FAILED)
         handoff_failed(w, request)
         return
@@ -372,7 +345,7 @@ def _leave_rank(w: World, rank_id: int, s: int) -> None:
         return
     rank = w.ranks[rank_id]
     cancel_seq(rank, w.queues, w.seqs, s, w.blocks, w.entries)
-    delete_seq(rank, w.seqs, w.arena, w.entries, w.entry_heads, s)
+    drop_request_seq(w, s)
     refresh_worker(w, rank.worker)
 
 

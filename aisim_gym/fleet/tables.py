@@ -57,7 +57,6 @@ class ClockRow(Protocol):
     immediate_worker: I8  # its pass took no time and waits to be completed, or NONE
     immediate_effects: I8  # 1: that pass admitted or preempted something
     resumes_drive: I8  # 1: starting passes was interrupted by growth
-    passes_started: I8
     instants_left: I8  # to settle before the run pauses for its caller
     is_started: I8  # 1: the first instant is settled
     failed_request: I8  # whose action addressed a removed worker

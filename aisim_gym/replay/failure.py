@@ -10,8 +10,7 @@ from aisim_gym.errors import ReplayError
 from aisim_gym.fleet.tables import DECODE, PREFILL
 from aisim_gym.fleet.world_state import WorldState
 from aisim_gym.metrics.request_times import REQUEST_OPEN
-from aisim_gym.replay.advance import STATUS_STUCK
-from aisim_gym.replay.settle import STATUS_NO_WORKER, STATUS_UNKNOWN_RANK
+from aisim_gym.replay.settle import STATUS_NO_WORKER, STATUS_STUCK, STATUS_UNKNOWN_RANK
 
 FAILURES = (STATUS_NO_WORKER, STATUS_UNKNOWN_RANK, STATUS_STUCK)
 

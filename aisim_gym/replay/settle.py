@@ -10,7 +10,7 @@ Transfers and handoff actions exist only in a disaggregated fleet. There an arri
 runs in the next iteration; in an aggregated fleet an arrival is placed at once.
 """
 
-from aisim_gym.engine.commands import create_seq, submit
+from aisim_gym.engine.commands import submit
 from aisim_gym.engine.tables import NONE
 from aisim_gym.fleet.event_heap import peek_due, pop_due
 from aisim_gym.fleet.group_pass import (
@@ -30,6 +30,7 @@ from aisim_gym.fleet.handoff import (
     wake_waiting_for_worker,
 )
 from aisim_gym.fleet.placement import place_aggregated
+from aisim_gym.fleet.request_seq import add_request_seq
 from aisim_gym.fleet.room import has_room_for_operations, has_room_for_seq
 from aisim_gym.fleet.tables import (
     DECODE,
@@ -181,20 +182,7 @@ def _admit_arrivals(w: World) -> int:
             if not has_room_for_seq(w, DECODE, prompt_tokens + output_tokens):
                 return STATUS_NEEDS_ROOM
             rank = w.ranks[place_aggregated(w)]
-            s = create_seq(
-                w.engines[DECODE],
-                rank,
-                w.seqs,
-                w.arena,
-                w.entries,
-                w.entry_heads,
-                request,
-                prompt_tokens,
-                output_tokens,
-                row.content_start,
-                int(row.shared_blocks),
-                row.private_base,
-            )
+            s = add_request_seq(w, rank.id, request, output_tokens)
             submit(rank, w.queues, w.seqs, s)
             row.decode_scheduler = rank.scheduler_id
             refresh_worker(w, rank.worker)

@@ -195,7 +195,7 @@ def _use_log_scale(panel: "Axes", values: np.ndarray, slo: float | None) -> None
     panel.set_yscale("log")
     panel.set_ylim(low / 1.3, max(high, low * 2.0) * 1.5)
     # Decades alone would leave a narrow range with a single number.
-    ticks = (1.0,) if high / low > 100.0 else (1.0, 2.0, 5.0)
+    ticks: tuple[float, ...] = (1.0,) if high / low > 100.0 else (1.0, 2.0, 5.0)
     if high / low < 10.0:
         ticks = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
     panel.yaxis.set_major_locator(LogLocator(subs=ticks, numticks=12))

@@ -1,0 +1,32 @@
+"""The sequence that carries a request on one rank."""
+
+from aisim_gym.engine.commands import create_seq, delete_seq
+from aisim_gym.fleet.world import World
+from aisim_gym.kernel import kernel
+
+
+@kernel
+def add_request_seq(w: World, rank_id: int, request: int, max_output_tokens: int) -> int:
+    """Create the sequence of ``request`` on a rank, in no queue yet; return it."""
+    row = w.requests[request]
+    rank = w.ranks[rank_id]
+    return create_seq(
+        w.engines[w.workers[rank.worker].pool],
+        rank,
+        w.seqs,
+        w.arena,
+        w.entries,
+        w.entry_heads,
+        request,
+        int(row.input_tokens),
+        max_output_tokens,
+        row.content_start,
+        int(row.shared_blocks),
+        row.private_base,
+    )
+
+
+@kernel
+def drop_request_seq(w: World, s: int) -> None:
+    """Free a sequence that has left its queues and holds no blocks."""
+    delete_seq(w.ranks[w.seqs[s].rank], w.seqs, w.arena, w.entries, w.entry_heads, s)
