@@ -29,7 +29,7 @@ LAYERS = (
     ("conformance",),
     ("envs",),
     ("policies",),
-    ("cli",),
+    ("cli", "__main__"),
 )
 """From the bottom up: a module imports from its own layer and from those before it."""
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
@@ -12,11 +12,13 @@ from aisim_gym.cli.demo_setup import ITL_SLO_MS, TICK_S, DemoSetup, Split, hold
 from aisim_gym.cli.planned_run import PlannedRun
 from aisim_gym.cli.progress import Narrator
 from aisim_gym.cli.run_folder import can_plot, write_run
-from aisim_gym.policies import HpaPolicy, StaticPolicy
 from aisim_gym.replay import Replay, ScalingLimits
 from aisim_gym.report import Headline, ScaleEvents, headline, summarize
 from aisim_gym.report.plots import time_text
 from aisim_gym.report.timeline import Timeline
+
+if TYPE_CHECKING:
+    from aisim_gym.policies import HpaPolicy, StaticPolicy
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Plan:
     """
 
     name: str
-    policy: StaticPolicy | HpaPolicy
+    policy: "StaticPolicy | HpaPolicy"
     start: Split
     limits: ScalingLimits
 

@@ -7,16 +7,18 @@ Everything is measured by replays: what a prompt takes alone decides the service
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
 from aisim_gym.cli.planned_run import PlannedRun
-from aisim_gym.policies import HpaPolicy, StaticPolicy
 from aisim_gym.replay import Replay, ScalingLimits
 from aisim_gym.report import CompletedRequests
 from aisim_gym.spec import ReplaySpec, WorkloadSpec, load_spec
 from aisim_gym.workload import RequestTable, requests_from_arrays
+
+if TYPE_CHECKING:
+    from aisim_gym.policies import HpaPolicy, StaticPolicy
 
 BLOCK_SIZE = 64
 PREFILL_SPEED, DECODE_SPEED = 0.2, 0.25
@@ -110,8 +112,10 @@ class DemoSetup:
             }
         )
 
-    def hpa(self) -> HpaPolicy:
+    def hpa(self) -> "HpaPolicy":
         """Return ``hpa`` with targets that fit the service level, otherwise its preset."""
+        from aisim_gym.policies import HpaPolicy
+
         prompts = HPA_TTFT_FRAC * self.ttft_slo_ms / self.mean_prefill_ms
         return HpaPolicy(
             metrics=[
@@ -166,8 +170,10 @@ class DemoSetup:
         return count_good_and_missed(replay)[0] / len(self.requests)
 
 
-def hold(split: Split) -> StaticPolicy:
+def hold(split: Split) -> "StaticPolicy":
     """Return the planner of a static fleet, which goes on ticking: its ticks enter the report."""
+    from aisim_gym.policies import StaticPolicy
+
     return StaticPolicy(prefill=split.prefill, decode=split.decode, keep_ticking=True)
 
 

@@ -171,8 +171,20 @@ def _draw_latency(
                 rasterized=True,
             )
     window_minutes = latencies.window_s / 60.0
-    panel.plot(window_minutes, latencies.p99_ms * scale, color=BLUE, lw=1.2, label="p99")
-    panel.plot(window_minutes, latencies.p50_ms * scale, color="black", lw=1.8, label="p50")
+    for name, values_ms, color, width in (
+        ("p99", latencies.p99_ms, BLUE, 1.2),
+        ("p50", latencies.p50_ms, "black", 1.8),
+    ):
+        # The markers show windows between two empty ones, which no line reaches.
+        panel.plot(
+            window_minutes,
+            values_ms * scale,
+            color=color,
+            linewidth=width,
+            marker=".",
+            markersize=3.0,
+            label=name,
+        )
     if slo_ms is not None:
         slo = slo_ms * scale
         label = f"SLO {slo:g} {unit}"
@@ -214,6 +226,10 @@ def _dress(panel: "Axes", title: str, unit: str) -> None:
 
 def _add_legend(panel: "Axes") -> None:
     """Put the legend into the line of the title, where it hides no data."""
+    from matplotlib.collections import PathCollection
+
+    if not panel.get_legend_handles_labels()[0]:
+        return
     legend = panel.legend(
         loc="lower right",
         bbox_to_anchor=(1.0, 1.0),
@@ -227,7 +243,7 @@ def _add_legend(panel: "Axes") -> None:
     for handle in legend.legend_handles:
         if handle is not None:
             handle.set_alpha(1.0)
-            if hasattr(handle, "set_sizes"):
+            if isinstance(handle, PathCollection):
                 handle.set_sizes([LEGEND_DOT_PT2])
 
 

@@ -41,8 +41,8 @@ class Latencies:
     Attributes:
         arrival_s: Shape (requests,), ascending seconds.
         value_ms: Shape (requests,), ms.
-        window_s: Shape (windows,): middle of each window that has requests, seconds.
-        p50_ms: Median in each window.
+        window_s: Shape (windows,): middle of each window, up to that of the last request, seconds.
+        p50_ms: Median in each window, NaN in one without requests.
         p99_ms: 99th percentile in each window.
     """
 
@@ -148,13 +148,14 @@ def summarize_latencies(arrival_s: Floats, value_ms: Floats, window_s: float) ->
     known = np.isfinite(value_ms)
     arrival_s, value_ms = arrival_s[known], value_ms[known]
     windows, firsts = np.unique((arrival_s // window_s).astype(np.int64), return_index=True)
-    groups = np.split(value_ms, firsts[1:]) if windows.size else []
-    percentiles = [np.percentile(group, [50.0, 99.0]) for group in groups]
-    table = np.array(percentiles, np.float64).reshape(-1, 2)
+    num_windows = int(windows[-1]) + 1 if windows.size else 0
+    table = np.full((num_windows, 2), np.nan)
+    for window, values in zip(windows, np.split(value_ms, firsts[1:]), strict=False):
+        table[window] = np.percentile(values, [50.0, 99.0])
     return Latencies(
         arrival_s=arrival_s,
         value_ms=value_ms,
-        window_s=windows.astype(np.float64) * window_s + 0.5 * window_s,
+        window_s=np.arange(num_windows, dtype=np.float64) * window_s + 0.5 * window_s,
         p50_ms=table[:, 0],
         p99_ms=table[:, 1],
     )

@@ -112,7 +112,7 @@ def test_global_random_state_is_neither_used_nor_moved() -> None:
     legacy.seed(1)
     random.seed(1)
     ours = digest(BUSY_DISAGGREGATED)
-    assert legacy.random_sample() == np.random.RandomState(1).random_sample()  # noqa: NPY002
+    assert legacy.random_sample() == np.random.RandomState(1).random_sample()
     assert random.random() == random.Random(1).random()
     legacy.seed(2)
     random.seed(2)

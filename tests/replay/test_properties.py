@@ -248,9 +248,11 @@ def test_output_that_outgrows_the_pool_always_ends_the_run(
 ) -> None:
     """8 blocks of 4 tokens hold all but the last token of prompt and output."""
     engine = {"num_gpu_blocks": 8}
-    shape = {"prefill": 1, "decode": 1} if disaggregated else {"workers": 1}
-    requests = requests_from_arrays([0.0], [input_tokens], [output_tokens])
-    replay = Replay(small_fleet(engine=engine, **shape), requests)
+    if disaggregated:
+        spec = small_fleet(prefill=1, decode=1, engine=engine)
+    else:
+        spec = small_fleet(workers=1, engine=engine)
+    replay = Replay(spec, requests_from_arrays([0.0], [input_tokens], [output_tokens]))
     if input_tokens + output_tokens - 1 <= 32:
         assert replay.advance_to_tick() is None
         return

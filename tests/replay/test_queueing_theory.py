@@ -1,4 +1,4 @@
-"""Known answers from theory (STYLE.md §9): a worker that serves one request at a time is a queue."""
+"""Known answers from theory: a worker that serves one request at a time is a queue (STYLE §9)."""
 
 import numpy as np
 import pytest

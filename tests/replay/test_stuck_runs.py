@@ -1,4 +1,4 @@
-"""Runs that cannot go on end with the reference's error (rulings.md 1 and 2, replay-runtime.md §19).
+"""Runs that cannot go on raise the reference's error (rulings.md 1 and 2, replay-runtime.md §19).
 
 The message says which request is stuck, where and when; nothing spins.
 """
@@ -102,7 +102,7 @@ def test_message_names_the_worker_of_the_request() -> None:
 
 def test_requests_before_a_stuck_one_finish_and_those_behind_it_are_stuck_too() -> None:
     replay = Replay(unchunked(), arrivals([0.0, 50.0, 60.0], [8, 17, 8], 2))
-    with pytest.raises(ReplayError, match="with 2 in-flight requests remaining .*first request 2 "):
+    with pytest.raises(ReplayError, match=r"with 2 in-flight .*first request 2 "):
         replay.advance_to_tick()
     assert replay.state.requests["emitted_tokens"].tolist() == [2, 0, 0]
 

@@ -15,6 +15,7 @@ from support.goldens import golden_path
 
 from aisim_gym.replay import (
     FleetDescription,
+    Progress,
     Replay,
     ScalingDecision,
     ScalingLimits,
@@ -140,9 +141,7 @@ def test_other_keys_of_a_mapping_are_ignored() -> None:
         ("2", TypeError, "'str' object cannot be interpreted as an integer"),
     ],
 )
-def test_target_must_be_a_count(
-    field: str, target: Any, error: type[Exception], text: str
-) -> None:
+def test_target_must_be_a_count(field: str, target: Any, error: type[Exception], text: str) -> None:
     """Also where it is ignored: the prefill target of an aggregated fleet."""
     with pytest.raises(error, match=text):
         first_tick().apply({**NONE_OF_THREE, field: target})
@@ -213,9 +212,7 @@ def test_policy_is_reset_with_fleet_limits_and_seed_then_asked_tick_by_tick() ->
 
 
 @pytest.mark.parametrize("method", ["reset", "initial_tick_ms", "on_tick"])
-def test_what_a_policy_raises_passes_through(
-    method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_policy_raises_passes_through(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     class OwnError(Exception):
         pass
 
@@ -224,7 +221,7 @@ def test_what_a_policy_raises_passes_through(
 
     policy = Recorder()
     monkeypatch.setattr(policy, method, fail)
-    with pytest.raises(OwnError, match="^my planner broke$"):
+    with pytest.raises(OwnError, match=r"^my planner broke$"):
         Replay.run(small_fleet(workers=1), policy, arrivals([0.0]))
 
 
@@ -426,7 +423,7 @@ def test_nothing_is_recorded_without_ticks() -> None:
 
 
 def test_progress_is_told_up_to_the_last_arrival() -> None:
-    told = []
+    told: list[Progress] = []
     Replay(small_fleet(workers=1), arrivals(every(10.0, 5))).advance_to_tick(told.append)
     assert (told[-1].arrived, told[-1].total) == (5, 5)
 

@@ -67,8 +67,9 @@ def test_percentiles_are_taken_per_window_and_unknown_values_left_out() -> None:
     arrival_s = np.array([0.0, 1.0, 2.0, 31.0])
     value_ms = np.array([1.0, 3.0, np.nan, 7.0])
     latencies = summarize_latencies(arrival_s, value_ms, 15.0)
-    assert latencies.window_s.tolist() == [7.5, 37.5]
-    assert latencies.p50_ms.tolist() == [2.0, 7.0]
+    assert latencies.window_s.tolist() == [7.5, 22.5, 37.5]
+    assert latencies.p50_ms[[0, 2]].tolist() == [2.0, 7.0]
+    assert np.isnan(latencies.p50_ms[1])
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,150 @@
+"""``aisim-gym replay``: spec file and flags, results, errors."""
+
+import json
+from pathlib import Path
+
+import pytest
+from support.cli import run_cli
+
+from aisim_gym.cli.spec_options import SpecOptions, build_spec
+from aisim_gym.errors import SpecError
+from aisim_gym.spec import AggregatedFleet, DisaggregatedFleet, load_spec
+
+FILES = {
+    "summary.json",
+    "ticks.csv",
+    "lifecycle.json",
+    "requests.jsonl",
+    "requests.csv",
+    "manifest.json",
+}
+
+
+@pytest.fixture
+def spec_file(tmp_path: Path, trace: Path) -> Path:
+    """An aggregated fleet of two workers; the trace is named relative to the file."""
+    path = tmp_path / "spec.toml"
+    path.write_text(
+        '[fleet]\nkind = "agg"\nnum_workers = 2\n[fleet.engine.engine]\nnum_gpu_blocks = 512\n'
+        f'[workload]\ntrace_files = ["{trace.name}"]\n'
+    )
+    return path
+
+
+def test_trace_and_flags_give_table_report_and_picture(trace: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    result = run_cli(
+        *("replay", "--trace", trace, "--prefill", "1", "--decode", "2", "--startup-s", "3"),
+        *("--policy", "hpa", "--tick-s", "15", "--max-workers", "4", "--ttft-slo-ms", "500"),
+        *("--itl-slo-ms", "30", "--set", "fleet.prefill.engine.num_gpu_blocks=256", "--out", out),
+    )
+    assert result.status == 0, result.err
+    assert "20 of 20 arrived" in result.out
+    assert "100.00 % of requests" in result.out
+    written = {path.name for path in out.iterdir()}
+    assert written - {"run.png"} == FILES
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert manifest["planner"] == {"name": "hpa", "parameters": {}}
+    assert manifest["is_partial"] is False
+    fleet = load_spec(manifest["spec"]).fleet
+    assert isinstance(fleet, DisaggregatedFleet)
+    assert fleet.prefill.engine.num_gpu_blocks == 256
+    assert (fleet.num_decode_workers, fleet.decode.startup_time) == (2, 3.0)
+
+
+def test_spec_file_alone_is_enough(spec_file: Path) -> None:
+    result = run_cli("replay", spec_file)
+    assert result.status == 0, result.err
+    assert "20 of 20 arrived" in result.out
+
+
+def test_without_matplotlib_there_is_no_picture_but_a_hint(
+    spec_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aisim_gym.cli.run_folder.can_plot", lambda: False)
+    result = run_cli("replay", spec_file, "--out", tmp_path / "run")
+    assert result.status == 0
+    assert "pip install 'aisim-gym[plot]'" in result.err
+    assert not (tmp_path / "run" / "run.png").exists()
+
+
+def test_flags_win_over_the_file(spec_file: Path, trace: Path) -> None:
+    options = SpecOptions(
+        workers=3,
+        startup_s=7.0,
+        speedup=2.0,
+        ttft_slo_ms=100.0,
+        max_sim_time_ms=5000.0,
+        settings=("fleet.engine.engine.num_gpu_blocks=128", "fleet.engine.engine.block_size=16"),
+    )
+    spec = build_spec(spec_file, options)
+    assert isinstance(spec.fleet, AggregatedFleet)
+    assert (spec.fleet.num_workers, spec.fleet.engine.startup_time) == (3, 7.0)
+    engine = spec.fleet.engine.engine
+    assert (engine.num_gpu_blocks, engine.block_size) == (128, 16)
+    assert spec.workload.trace_files == (trace,)
+    assert spec.workload.arrival_speedup_ratio == 2.0
+    assert (spec.sla.ttft_ms, spec.max_sim_time_ms) == (100.0, 5000.0)
+
+
+def test_trace_flag_replaces_a_generator_and_finds_the_format(tmp_path: Path) -> None:
+    file = tmp_path / "spec.json"
+    file.write_text('{"fleet": {"kind": "agg"}, "workload": {"generator": {"seed": 3}}}')
+    trace = tmp_path / "trace.csv"
+    trace.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9,10,2\n")
+    spec = build_spec(file, SpecOptions(trace=trace))
+    assert spec.workload.generator is None
+    assert spec.workload.trace_format == "azure"
+
+
+def test_set_reads_json_and_falls_back_to_text(trace: Path) -> None:
+    settings = ("fleet.engine.engine.max_num_seqs=null", "fleet.engine.engine.preemption_mode=fifo")
+    spec = build_spec(None, SpecOptions(trace=trace, settings=settings))
+    assert isinstance(spec.fleet, AggregatedFleet)
+    engine = spec.fleet.engine.engine
+    assert (engine.max_num_seqs, engine.preemption_mode) == (None, "fifo")
+
+
+def test_prefill_flag_does_not_fit_an_aggregated_file(spec_file: Path) -> None:
+    with pytest.raises(SpecError, match=r"--prefill, --decode: fleet.kind in the spec file is"):
+        build_spec(spec_file, SpecOptions(prefill=2))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere.toml"], "cannot read nowhere.toml: No such file or directory"),
+        (["--trace", "nowhere.csv"], "nowhere.csv: No such file or directory"),
+        (["--workers", "2"], "no workload: give --trace FILE"),
+        (["TRACE", "--policy", "hap"], "unknown planner 'hap'; did you mean `hpa`?"),
+        (["TRACE", "--policy", "hpa", "--param", "tolerence_up=1"], "did you mean `tolerance_up`"),
+        (["TRACE", "--policy", "schedule", "--param", "entrys=1"], "--policy schedule: "),
+        (["TRACE", "--param", "a=1"], "--param: there is no planner"),
+        (["TRACE", "--policy", "hpa", "--param", "a"], "--param: got 'a', expected name=value"),
+        (["TRACE", "--set", "fleet.num_worker=2"], "did you mean `num_workers`?"),
+        (["TRACE", "--set", "fleet.num_workers"], "--set: got 'fleet.num_workers', expected"),
+        (["TRACE", "--set", "fleet.kind.x=1"], "fleet.kind is 'agg', expected a table"),
+        (["TRACE", "--workers", "0"], "fleet.num_workers: "),
+        (["TRACE", "--workers", "1", "--decode", "1"], "got both"),
+        (["TRACE", "--tick-s", "0"], "tick_s: got 0.0, expected > 0"),
+        (["TRACE", "--backend", "sglang"], "backend: got 'sglang', replayed are: 'vllm'"),
+    ],
+)
+def test_bad_input_exits_with_2_and_says_what_is_allowed(
+    trace: Path, arguments: list[str], message: str
+) -> None:
+    if arguments[0] == "TRACE":
+        arguments = ["--trace", str(trace), *arguments[1:]]
+    result = run_cli("replay", *arguments)
+    assert result.status == 2
+    assert message in result.err
+    assert result.err.startswith("aisim-gym: ")
+    assert "Traceback" not in result.err
+
+
+def test_bad_field_of_a_file_names_the_file(spec_file: Path) -> None:
+    spec_file.write_text(spec_file.read_text() + 'router_mod = "x"\n')
+    result = run_cli("replay", spec_file)
+    assert result.status == 2
+    assert "router_mod" in result.err
+    assert spec_file.name in result.err
