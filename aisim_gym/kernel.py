@@ -42,7 +42,7 @@ def cache_folder() -> Path:
 
 def is_compiled(name: str) -> bool:
     """Return whether an entry point needs no compilation: on disk already, or not compiled."""
-    return bool(_SETTINGS.DISABLE_JIT) or any(cache_folder().glob(f"**/{name}*.nbi"))
+    return bool(_SETTINGS.DISABLE_JIT) or any(cache_folder().glob(f"**/*.{name}-*.nbi"))
 
 
 def kernel(function: Function) -> Function:
