@@ -1,7 +1,7 @@
 """Every recorded run of the reference is reproduced, field by field (DESIGN.md §7).
 
-The files in ``data/goldens`` and ``data/found`` must pass. Those of the shared folder, where there is one, must not
-differ; scenarios that this version does not replay are skipped there.
+The files in ``data/goldens`` and ``data/found`` must pass. Those of the shared folder, where there
+is one, must not differ; scenarios that this version does not replay are skipped there.
 """
 
 from pathlib import Path
