@@ -145,10 +145,10 @@ def test_adding_workers_does_not_help_a_request_that_was_placed() -> None:
 
 def test_starting_worker_lets_a_stuck_run_go_on_until_it_is_ready() -> None:
     policy = EndlessTicks(100.0, {0: (None, 2)})
-    spec = unchunked(startup_ms=1_000_000.0)
+    spec = unchunked(startup_ms=300_000.0)
     with pytest.raises(ReplayError, match=r"stuck at"):
         Replay.run(spec, policy, arrivals([0.0], 17))
-    assert policy.seen > 10_000
+    assert policy.seen > 3000 > MAX_STUCK_TICKS
 
 
 # Disaggregated fleets
@@ -185,10 +185,10 @@ def test_empty_pool_is_not_stuck_while_ticks_may_refill_it(
     empty: tuple[int | None, int | None],
 ) -> None:
     refill = (1 if empty[0] == 0 else None, 1 if empty[1] == 0 else None)
-    policy = EndlessTicks(5.0, {0: empty, 3 * MAX_STUCK_TICKS: refill})
+    policy = EndlessTicks(5.0, {0: empty, 2 * MAX_STUCK_TICKS: refill})
     replay = Replay.run(small_fleet(prefill=1, decode=1), policy, arrivals(every(12.0, 3)))
     assert replay.is_done
-    assert policy.seen > 3 * MAX_STUCK_TICKS
+    assert policy.seen > 2 * MAX_STUCK_TICKS
 
 
 @pytest.mark.parametrize(

@@ -117,5 +117,5 @@ class RankTables:
             max_output_tokens=output_tokens,
             content_start=start,
             shared_blocks=len(identities),
-            private_base=1_000_000 + 1_000 * start,
+            private_base=1_000 * (1_000 + int(self.rank.arrivals)),
         )
