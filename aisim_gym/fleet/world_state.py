@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Self
+from typing import Any, Self, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +46,7 @@ from aisim_gym.fleet.world import World
 from aisim_gym.metrics.gap_statistics import StatisticsRow
 from aisim_gym.metrics.request_times import AdmissionRow, RequestRow
 from aisim_gym.metrics.traffic_window import TrafficRow
-from aisim_gym.tables import Table, grow_table
+from aisim_gym.tables import Table, grow_table, row_dtype
 
 
 @dataclass
@@ -95,15 +95,23 @@ class WorldState:
 
     @classmethod
     def from_tables(cls, tables: Mapping[str, Any]) -> Self:
-        """Build a state from tables by name; structured arrays become record arrays."""
-        return cls(
-            **{
-                field.name: tables[field.name].view(np.recarray)
-                if tables[field.name].dtype.names
-                else tables[field.name]
-                for field in fields(cls)
-            }
-        )
+        """Build a state from tables by name; structured arrays become record arrays.
+
+        Raises:
+            KeyError: If a table is missing.
+            ValueError: If a table has other columns than in this version.
+        """
+        hints = get_type_hints(cls)
+        restored = {}
+        for field in fields(cls):
+            table = tables[field.name]
+            if get_origin(hints[field.name]) is Table:
+                (row_type,) = get_args(hints[field.name])
+                if table.dtype != row_dtype(row_type):
+                    raise ValueError(f"table {field.name}: other columns than in this version")
+                table = table.view(np.recarray)
+            restored[field.name] = table
+        return cls(**restored)
 
     def copy(self) -> Self:
         """Return an independent copy."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Self
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -251,8 +252,9 @@ class Replay:
         spec = spec if isinstance(spec, ReplaySpec) else load_spec(spec)
         first_ms = math.inf
         if policy is not None:
+            _check_policy(policy)
             policy.reset(describe_fleet(spec, limits), seed)
-            first_ms = policy.initial_tick_ms()
+            first_ms = checked_time_ms(policy.initial_tick_ms())
         replay = cls(spec, requests, initial_tick_ms=first_ms)
         while (snapshot := replay.advance_to_tick(on_progress)) is not None:
             assert policy is not None
@@ -291,18 +293,18 @@ class Replay:
             ReplayError: If the file is no saved replay, or one of another version.
         """
         path = Path(path).expanduser()
-        with np.load(path, allow_pickle=False) as file:
-            names = set(file.files)
-            header = json.loads(str(file["header"])) if "header" in names else {}
-            if header.get("format") != SAVE_FORMAT:
-                raise ReplayError(
-                    f"{path.absolute()}: got format {header.get('format')!r}, "
-                    f"expected {SAVE_FORMAT!r}"
-                )
-            tables = {name: file[name] for name in names - {"header"}}
+        try:
+            with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+                header = json.loads(str(file["header"]))
+                tables = {name: file[name] for name in set(file.files) - {"header"}}
+            if header["format"] != SAVE_FORMAT:
+                raise ValueError(f"got format {header['format']!r}, expected {SAVE_FORMAT!r}")
+            state = WorldState.from_tables(tables)
+        except (AttributeError, EOFError, LookupError, TypeError, ValueError, BadZipFile) as error:
+            raise ReplayError(f"{path.absolute()}: no replay saved by save(): {error}") from error
         replay = object.__new__(cls)
         replay.spec = load_spec(header["spec"])
-        replay.state = WorldState.from_tables(tables)
+        replay.state = state
         replay.ticks = [TickRecord(*tick) for tick in header["ticks"]]
         replay._status = header["status"]
         replay._snapshot = None
@@ -342,6 +344,15 @@ class Replay:
                 return
             if status in FAILURES:
                 raise failure(self.state, status)
+
+
+def _check_policy(policy: object) -> None:
+    for method in ("initial_tick_ms", "on_tick", "reset"):
+        if not callable(getattr(policy, method, None)):
+            raise AttributeError(
+                f"'{type(policy).__name__}' object has no attribute '{method}': "
+                "a planner has the methods reset, initial_tick_ms and on_tick"
+            )
 
 
 def _as_int(target: Any) -> int | None:
