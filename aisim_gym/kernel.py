@@ -13,6 +13,8 @@ function of another file. Nothing is written next to the sources.
 import hashlib
 import os
 import sys
+import tempfile
+import warnings
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -31,18 +33,50 @@ _OPTIONS = {"nogil": True, "_nrt": False}
 
 
 @cache
-def cache_folder() -> Path:
-    """Return the folder of compiled code for exactly these sources and compiler versions."""
+def cache_folder() -> Path | None:
+    """Return the folder of compiled code for exactly these sources and compiler versions.
+
+    None, with one warning, where no such folder can be made: every process then compiles anew.
+    """
     digest = hashlib.sha256()
     for part in (numba.__version__, sys.version, *_kernel_sources()):
         digest.update(part if isinstance(part, bytes) else part.encode())
-    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(root) / "aisim-gym" / f"kernel-{digest.hexdigest()[:16]}"
+    root = os.environ.get("XDG_CACHE_HOME", "")
+    try:
+        base = Path(root) if os.path.isabs(root) else Path.home() / ".cache"
+        folder = base / "aisim-gym" / f"kernel-{digest.hexdigest()[:16]}"
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except (OSError, RuntimeError) as error:
+        warnings.warn(
+            f"compiled code cannot be kept and is made anew in every process: {error} "
+            "(set XDG_CACHE_HOME to a folder that can be written)",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return None
+    return folder
 
 
 def is_compiled(name: str) -> bool:
     """Return whether an entry point needs no compilation: on disk already, or not compiled."""
-    return bool(_SETTINGS.DISABLE_JIT) or any(cache_folder().glob(f"**/*.{name}-*.nbi"))
+    if _SETTINGS.DISABLE_JIT:
+        return True
+    folder = cache_folder()
+    return folder is not None and any(folder.glob(f"**/*.{name}-*.nbi"))
+
+
+@cache
+def announce_compilation(name: str) -> None:
+    """Say so on stderr, once, if an entry point must be compiled first."""
+    if not is_compiled(name):
+        kept = "" if cache_folder() is None else f", and is kept in {cache_folder()}"
+        print(
+            f"aisim-gym: compiling the replay kernel; this takes about half a minute{kept}",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def kernel(function: Function) -> Function:
@@ -63,10 +97,11 @@ def entry_point(function: Function) -> Function:
     """
     if _SETTINGS.DISABLE_JIT:
         return function
+    folder = cache_folder()
     outer = _SETTINGS.CACHE_DIR
-    _SETTINGS.CACHE_DIR = str(cache_folder())
+    _SETTINGS.CACHE_DIR = str(folder)
     try:
-        compiled = _COMPILE(cache=True, **_OPTIONS)(function)
+        compiled = _COMPILE(cache=folder is not None, **_OPTIONS)(function)
     finally:
         _SETTINGS.CACHE_DIR = outer
     return cast(Function, compiled)

@@ -16,6 +16,7 @@ from aisim_gym.errors import ReplayError
 from aisim_gym.fleet.tables import DECODE, PREFILL
 from aisim_gym.fleet.tick import KEEP, apply_decision
 from aisim_gym.fleet.world_state import WorldState
+from aisim_gym.kernel import announce_compilation
 from aisim_gym.replay.advance import advance
 from aisim_gym.replay.build import build_world
 from aisim_gym.replay.decision import ScalingDecision, checked_time_ms
@@ -35,8 +36,8 @@ from aisim_gym.workload import RequestTable, load_workload
 SAVE_FORMAT = "aisim-replay/1"
 
 INSTANTS_PER_CALL = 100_000
-"""How much of a run one compiled call covers at most: a fraction of a second, so that progress is
-shown and an interrupt is noticed."""
+"""How much of a run one compiled call covers at most, so that progress is shown and an interrupt is
+noticed: about a second for 16 workers."""
 
 
 class TickRecord(NamedTuple):
@@ -74,7 +75,7 @@ class Progress:
     total: int
 
 
-@dataclass(init=False)
+@dataclass(init=False, eq=False)
 class Replay:
     """Runs a workload through a fleet, exactly like the reference.
 
@@ -121,6 +122,11 @@ class Replay:
         self.spec = spec if isinstance(spec, ReplaySpec) else load_spec(spec)
         if requests is None:
             requests = load_workload(self.spec.workload)
+        elif not isinstance(requests, RequestTable):
+            raise TypeError(
+                f"requests: got {type(requests).__name__}, expected a RequestTable "
+                "(requests_from_arrays, read_mooncake, read_azure_csv, …) or None"
+            )
         if initial_tick_ms is None:
             initial_tick_ms = self.spec.ticks.initial_tick_ms
         first_ms = math.inf if initial_tick_ms is None else checked_time_ms(initial_tick_ms)
@@ -249,17 +255,66 @@ class Replay:
             AisimError: As the constructor and :meth:`advance_to_tick`; what the policy raises
                 passes through unchanged.
         """
-        spec = spec if isinstance(spec, ReplaySpec) else load_spec(spec)
-        first_ms = math.inf
-        if policy is not None:
-            _check_policy(policy)
-            policy.reset(describe_fleet(spec, limits), seed)
-            first_ms = checked_time_ms(policy.initial_tick_ms())
-        replay = cls(spec, requests, initial_tick_ms=first_ms)
-        while (snapshot := replay.advance_to_tick(on_progress)) is not None:
-            assert policy is not None
-            replay.apply(policy.on_tick(snapshot))
+        replay = cls.prepare(spec, policy, requests, limits=limits, seed=seed)
+        replay.follow(policy, on_progress)
         return replay
+
+    @classmethod
+    def prepare(
+        cls,
+        spec: ReplaySpec | Mapping[str, Any] | str | Path,
+        policy: ScalingPolicy | None,
+        requests: RequestTable | None = None,
+        *,
+        limits: ScalingLimits | None = None,
+        seed: int | None = None,
+    ) -> Self:
+        """Return a replay to :meth:`follow` ``policy`` with; arguments as for :meth:`run`.
+
+        The first tick is ``spec.ticks.initial_tick_ms`` if that is set, else the policy's.
+
+        Raises:
+            AttributeError: If ``policy`` is no planner.
+            ValueError: If the spec sets a first tick and there is no policy to answer it.
+        """
+        spec = spec if isinstance(spec, ReplaySpec) else load_spec(spec)
+        first_ms = spec.ticks.initial_tick_ms
+        if policy is None:
+            if first_ms is not None:
+                raise ValueError(
+                    f"ticks.initial_tick_ms: got {first_ms} without a policy to answer ticks, "
+                    "expected a policy or null"
+                )
+            return cls(spec, requests)
+        _check_policy(policy)
+        policy.reset(describe_fleet(spec, limits), seed)
+        policy_first_ms = checked_time_ms(policy.initial_tick_ms())
+        return cls(
+            spec, requests, initial_tick_ms=policy_first_ms if first_ms is None else first_ms
+        )
+
+    def follow(
+        self,
+        policy: ScalingPolicy | None,
+        on_progress: Callable[[Progress], None] | None = None,
+        give_up: Callable[[Self], bool] | None = None,
+    ) -> None:
+        """Run to the end with ``policy`` deciding at every tick.
+
+        Args:
+            policy: The planner; None only if there are no ticks.
+            on_progress: Called now and then.
+            give_up: Asked at every tick before the policy; True leaves the replay there.
+
+        Raises:
+            AisimError: As :meth:`advance_to_tick`; what the policy raises passes through unchanged.
+        """
+        while (snapshot := self.snapshot or self.advance_to_tick(on_progress)) is not None:
+            if give_up is not None and give_up(self):
+                return
+            if policy is None:
+                raise ValueError(f"policy: got None for the tick at {snapshot.now_ms} ms")
+            self.apply(policy.on_tick(snapshot))
 
     def fork(self) -> Self:
         """Return an independent copy that continues from the same state."""
@@ -301,7 +356,7 @@ class Replay:
                 raise ValueError(f"got format {header['format']!r}, expected {SAVE_FORMAT!r}")
             state = WorldState.from_tables(tables)
         except (AttributeError, EOFError, LookupError, TypeError, ValueError, BadZipFile) as error:
-            raise ReplayError(f"{path.absolute()}: no replay saved by save(): {error}") from error
+            raise ReplayError(f"{path.absolute()}: not a replay written by save()") from error
         replay = object.__new__(cls)
         replay.spec = load_spec(header["spec"])
         replay.state = state
@@ -329,6 +384,7 @@ class Replay:
 
     def _run(self, on_progress: Callable[[Progress], None] | None) -> None:
         """Call the compiled loop until a tick, the end or an error."""
+        announce_compilation("advance")
         while True:
             self.state.clock[0].instants_left = INSTANTS_PER_CALL
             status = advance(self.state.world())
