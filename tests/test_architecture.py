@@ -1,4 +1,4 @@
-"""Dependencies point down, heavy packages load late, the kernel compiles once (DESIGN.md §2, §3).
+"""Dependencies point down, heavy packages load late, the kernel compiles once.
 
 Sources are parsed, not imported, so that an import inside a function counts as well.
 """
@@ -166,20 +166,11 @@ def test_allowed_import_is_not_found(module: str, source: str) -> None:
 
 
 def test_importing_the_package_is_light(tmp_path: Path) -> None:
-    code = (
-        "import json, sys, time\n"
-        "started_s = time.perf_counter()\n"
-        "import aisim_gym\n"
-        "print(json.dumps([time.perf_counter() - started_s, sorted(sys.modules)]))\n"
-    )
-    best_s = np.inf
-    for _ in range(3):  # the best of three: the machine may be busy
-        command = [sys.executable, "-c", code]
-        output = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True).stdout
-        seconds, loaded = json.loads(output)
-        assert not {"gymnasium", "matplotlib", "numba", "pydantic"} & set(loaded)
-        best_s = min(best_s, seconds)
-    assert best_s < 0.5
+    code = "import json, sys, aisim_gym; print(json.dumps(sorted(sys.modules)))"
+    command = [sys.executable, "-c", code]
+    output = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True).stdout
+    heavy = {"gymnasium", "matplotlib", "numba", "numpy", "pydantic", "rich", "typer"}
+    assert not heavy & set(json.loads(output))
 
 
 def _row_types() -> list[tuple[str, str]]:

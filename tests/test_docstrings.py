@@ -1,6 +1,6 @@
 """Examples in docstrings run, in every module imported by its real name.
 
-``--doctest-modules`` would import ``envs/`` and ``policies/`` under a second name (STYLE.md §3).
+``--doctest-modules`` would import ``envs/`` and ``policies/`` under a second name.
 """
 
 import doctest

@@ -1,6 +1,6 @@
 """Comparing two values as a golden file demands: where they differ first, and by how much.
 
-How exact (goldens/README.md): counts, ids, strings and orders equal; floats within 1e-9 relative.
+How exact: counts, ids, strings and orders equal; floats within 1e-9 relative.
 """
 
 import math

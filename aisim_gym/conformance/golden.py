@@ -1,4 +1,4 @@
-"""Golden files: recorded runs of the reference, format ``aisim-golden/1`` (goldens/README.md)."""
+"""Golden files: recorded runs of the reference, format ``aisim-golden/1``."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""Every probe of invalid, odd or impossible input that needs a whole run (goldens/README.md).
+"""Every probe of invalid, odd or impossible input that needs a whole run.
 
 A probe is a trace, keyword arguments of the reference's entry point and a policy. Ours must end in
 the same way: the same exception type where Python names one, with the reference's text in the

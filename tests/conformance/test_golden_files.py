@@ -1,4 +1,4 @@
-"""Finding and reading golden files (rulings.md 10, goldens/README.md)."""
+"""Finding and reading golden files (rulings.md 10)."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""Every recorded run of the reference is reproduced, field by field (DESIGN.md §7).
+"""Every recorded run of the reference is reproduced, field by field.
 
 The files in ``data/goldens`` and ``data/found`` must pass. Those of the shared folder, where there
 is one, must not differ; scenarios that this version does not replay are skipped there.

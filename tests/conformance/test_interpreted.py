@@ -1,4 +1,4 @@
-"""The kernel as plain Python: a slice of the recorded runs without compilation (DESIGN.md §3).
+"""The kernel as plain Python: a slice of the recorded runs without compilation.
 
 ``NUMBA_DISABLE_JIT=1`` must be set before Python starts: ``make test`` runs this file on its own.
 The same runs pass compiled in ``test_goldens.py``: both reproduce the reference, so they agree.

@@ -1,4 +1,4 @@
-"""Laws that hold for every run (DESIGN.md §7, rulings.md 12), on small random ones.
+"""Laws that hold for every run, on small random ones.
 
 A run that ends in an error is a valid one: then its copies must end in the same.
 """

@@ -1,4 +1,4 @@
-"""Saved replays: what a file keeps, and files that are none (DESIGN.md §3, §4)."""
+"""Saved replays: what a file keeps, and files that are none."""
 
 from collections.abc import Callable
 from pathlib import Path
