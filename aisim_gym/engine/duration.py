@@ -17,7 +17,7 @@ def nanoseconds(seconds: float) -> int:
     """Return the nearest integer to the exact value of ``seconds * 1e9``, ties to even.
 
     Args:
-        seconds: Finite, >= 0, below 9.2e9.
+        seconds: >= 0 and below 9e6 (104 days), beyond which nanoseconds are not exact.
     """
     product = seconds * 1e9
     split = _SPLIT * seconds
