@@ -22,6 +22,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from aisim_gym.replay import FleetDescription, ScalingSnapshot
+from aisim_gym.spec.argument_checks import check_integer
 
 
 class Targets(NamedTuple):
@@ -112,7 +113,7 @@ class DeltaAction(TargetAction):
     def __init__(self, fleet: FleetDescription, max_delta: int = 1) -> None:
         """Build the action; a pool changes by at most ``max_delta`` workers per step, >= 1."""
         super().__init__(fleet)
-        if max_delta < 1:
+        if check_integer("max_delta", max_delta, ">= 1") < 1:
             raise ValueError(f"max_delta: got {max_delta}, expected >= 1")
         self._deltas = range(-max_delta, max_delta + 1)
 

@@ -60,10 +60,12 @@ class AggregatedEnv(ScalingEnv):
 
     ## Starting State
 
-    Three active workers without requests. The workload begins at time 0 and the fleet runs to the
-    first tick, ``tick_s`` later. Every episode has new requests, drawn by the built-in generator:
-    15 minutes, 3 to 15 requests per second. ``reset(seed=5)`` starts a sequence of episodes that
-    further calls of ``reset()`` continue; the same seed gives the same sequence on every platform.
+    Three active workers without requests.
+
+    The workload begins at time 0 and the fleet runs to the first tick, ``tick_s`` later. Every
+    episode has new requests, drawn by the built-in generator: 15 minutes, 3 to 15 requests per
+    second. ``reset(seed=5)`` starts a sequence of episodes that further calls of ``reset()``
+    continue; the same seed gives the same sequence on every platform.
 
     ## Episode End
 
@@ -102,8 +104,8 @@ class AggregatedEnv(ScalingEnv):
     | ``requests`` | None | a ``RequestTable`` to play instead (not JSON) |
     | ``tick_s`` | 30 | seconds between actions |
     | ``horizon_s`` | None | seconds after which an episode is truncated |
-    | ``ttft_slo_ms`` | 500 | limit on the time to the first token |
-    | ``itl_slo_ms`` | 30 | limit on a request's mean gap between tokens |
+    | ``ttft_slo_ms`` | 500 | limit on the time to the first token, > 0 |
+    | ``itl_slo_ms`` | 30 | limit on a request's mean gap between tokens, > 0 |
     | ``min_workers`` | 1 | fewest workers per pool, >= 1 |
     | ``max_workers`` | 8 | most workers per pool |
     | ``max_gpus`` | None | most GPUs of the fleet; an action that asks for more changes nothing |
@@ -116,8 +118,9 @@ class AggregatedEnv(ScalingEnv):
     A workload with a request that no worker can ever hold is refused when the environment is built.
 
     ``reset(options=…)``, for one episode: ``start_s``, ``duration_s`` (play only the requests that
-    arrive in this part of the workload, from time 0) and ``workers``
-    (at the start).
+    arrive in this part of the workload, from time 0) and the workers at the start:
+
+    * ``workers``
 
     ## Version History
 

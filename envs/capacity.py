@@ -34,39 +34,39 @@ def check_capacity(fleet: FleetSpec, lengths: Lengths) -> None:
         WorkloadError: Names the first such request, how many there are, and the limit.
     """
     if isinstance(fleet, AggregatedFleet):
-        _check_role("aggregated", fleet.engine, lengths, lengths.output_tokens)
+        _check_role("an aggregated worker", fleet.engine, lengths, lengths.output_tokens)
         return
     one_token = np.minimum(lengths.output_tokens, 1)
-    _check_role("prefill", fleet.prefill, lengths, one_token)
-    _check_role("decode", fleet.decode, lengths, lengths.output_tokens)
+    _check_role("a prefill worker", fleet.prefill, lengths, one_token)
+    _check_role("a decode worker", fleet.decode, lengths, lengths.output_tokens)
 
 
 def _check_role(
-    role: str, launch: LaunchSpec, lengths: Lengths, output_tokens: NDArray[np.int64]
+    worker: str, launch: LaunchSpec, lengths: Lengths, output_tokens: NDArray[np.int64]
 ) -> None:
     engine = launch.engine
     prompts = lengths.input_tokens
     pool_tokens = engine.num_gpu_blocks * engine.block_size
     # The last token's KV is never stored.
     stored = prompts + np.maximum(output_tokens - 1, 0)
-    _refuse(role, "num_gpu_blocks * block_size", pool_tokens, stored, lengths)
+    _refuse(worker, "num_gpu_blocks * block_size", pool_tokens, stored, lengths)
     if engine.max_model_len is not None:
         # A prompt that fills the limit is rejected, even without output.
         total = prompts + np.maximum(output_tokens, 1)
-        _refuse(role, "max_model_len", engine.max_model_len, total, lengths)
+        _refuse(worker, "max_model_len", engine.max_model_len, total, lengths)
     if not engine.enable_chunked_prefill and engine.max_num_batched_tokens is not None:
         limit = "max_num_batched_tokens without chunked prefill"
-        _refuse(role, limit, engine.max_num_batched_tokens, prompts, lengths)
+        _refuse(worker, limit, engine.max_num_batched_tokens, prompts, lengths)
 
 
 def _refuse(
-    role: str, limit_name: str, limit: int, tokens: NDArray[np.int64], lengths: Lengths
+    worker: str, limit_name: str, limit: int, tokens: NDArray[np.int64], lengths: Lengths
 ) -> None:
     too_long = np.flatnonzero(tokens > limit)
     if len(too_long) > 0:
         first = int(too_long[0])
         raise WorkloadError(
-            f"{lengths.source}: {len(too_long)} request(s) can never run on a {role} worker, the "
+            f"{lengths.source}: {len(too_long)} request(s) can never run on {worker}, the "
             f"first is request {first} with {lengths.input_tokens[first]} input and "
             f"{lengths.output_tokens[first]} output tokens: {limit_name} is {limit}"
         )

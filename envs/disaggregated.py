@@ -72,11 +72,12 @@ class DisaggregatedEnv(ScalingEnv):
 
     ## Starting State
 
-    One active prefill worker and two active decode workers without
-    requests. The workload begins at time 0 and the fleet runs to the
-    first tick, ``tick_s`` later. Every episode has new requests, drawn by the built-in generator:
-    15 minutes, 3 to 15 requests per second. ``reset(seed=5)`` starts a sequence of episodes that
-    further calls of ``reset()`` continue; the same seed gives the same sequence on every platform.
+    One active prefill worker and two active decode workers without requests.
+
+    The workload begins at time 0 and the fleet runs to the first tick, ``tick_s`` later. Every
+    episode has new requests, drawn by the built-in generator: 15 minutes, 3 to 15 requests per
+    second. ``reset(seed=5)`` starts a sequence of episodes that further calls of ``reset()``
+    continue; the same seed gives the same sequence on every platform.
 
     ## Episode End
 
@@ -115,8 +116,8 @@ class DisaggregatedEnv(ScalingEnv):
     | ``requests`` | None | a ``RequestTable`` to play instead (not JSON) |
     | ``tick_s`` | 30 | seconds between actions |
     | ``horizon_s`` | None | seconds after which an episode is truncated |
-    | ``ttft_slo_ms`` | 500 | limit on the time to the first token |
-    | ``itl_slo_ms`` | 30 | limit on a request's mean gap between tokens |
+    | ``ttft_slo_ms`` | 500 | limit on the time to the first token, > 0 |
+    | ``itl_slo_ms`` | 30 | limit on a request's mean gap between tokens, > 0 |
     | ``min_workers`` | 1 | fewest workers per pool; 0 is possible |
     | ``max_workers`` | 8 | most workers per pool |
     | ``max_gpus`` | None | most GPUs of the fleet; an action that asks for more changes nothing |
@@ -129,8 +130,10 @@ class DisaggregatedEnv(ScalingEnv):
     A workload with a request that no worker can ever hold is refused when the environment is built.
 
     ``reset(options=…)``, for one episode: ``start_s``, ``duration_s`` (play only the requests that
-    arrive in this part of the workload, from time 0),
-    ``prefill_workers`` and ``decode_workers`` (at the start).
+    arrive in this part of the workload, from time 0) and the workers at the start:
+
+    * ``prefill_workers``
+    * ``decode_workers``
 
     ## Version History
 

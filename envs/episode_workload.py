@@ -1,6 +1,7 @@
 """Where the requests of an episode come from: generated anew each time, or always the same."""
 
 import math
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -48,11 +49,15 @@ class GeneratedWorkload:
     """Traffic of the built-in generator, with a seed of its own for every episode."""
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
-        """Take the fields of ``GeneratorSpec``; with ``seed`` every episode is the same."""
+        """Take the fields of ``GeneratorSpec``; with ``seed`` every episode is the same.
+
+        Raises:
+            SpecError: If they are not valid.
+        """
         fields = {**DEFAULT_GENERATOR, **parameters}
         if "duration_s" in parameters and "spike_at_s" not in parameters:
             del fields["spike_at_s"]
-        self._spec = GeneratorSpec(**fields)
+        self._spec = GeneratorSpec.from_data(fields, at="generator")
         self._is_fixed = "seed" in parameters
 
     @property
@@ -110,14 +115,22 @@ def make_workload(
     """Return the workload that an environment's arguments describe.
 
     Raises:
-        ValueError: If they describe more than one.
+        TypeError: If one is not of its type.
+        ValueError: If they describe more than one, or the generator's fields are not valid.
         WorkloadError: If the trace is not valid or there are no requests.
     """
     if sum(source is not None for source in (generator, trace, requests)) > 1:
         raise ValueError("got more than one of generator, trace and requests, expected at most one")
     if requests is not None:
+        if not isinstance(requests, RequestTable):
+            raise TypeError(
+                f"requests: got {type(requests).__name__}, expected a RequestTable "
+                "(requests_from_arrays, read_mooncake, read_azure_csv, …) or None"
+            )
         return FixedWorkload(requests, "requests")
     if trace is not None:
+        if not isinstance(trace, str | os.PathLike):
+            raise TypeError(f"trace: got {trace!r}, expected a path or None")
         path = Path(trace).expanduser().absolute()
         spec = WorkloadSpec.from_data(
             {
@@ -126,4 +139,8 @@ def make_workload(
             }
         )
         return FixedWorkload(load_workload(spec), str(path))
+    if not isinstance(generator, Mapping | None):
+        raise TypeError(
+            f"generator: got {generator!r}, expected a mapping of GeneratorSpec fields or None"
+        )
     return GeneratedWorkload(generator or {})

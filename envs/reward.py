@@ -26,6 +26,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Protocol
 
+from aisim_gym.spec.argument_checks import check_number
+
 
 @dataclass(frozen=True)
 class StepOutcome:
@@ -93,9 +95,10 @@ class CostSloReward:
     def __post_init__(self) -> None:
         """Refuse weights that are negative or not finite."""
         for field in fields(self):
-            weight = getattr(self, field.name)
+            given = getattr(self, field.name)
+            weight = check_number(field.name, given, ">= 0 and finite")
             if not (math.isfinite(weight) and weight >= 0.0):
-                raise ValueError(f"{field.name}: got {weight}, expected a finite number >= 0")
+                raise ValueError(f"{field.name}: got {given}, expected a finite number >= 0")
 
     def __call__(self, step: StepOutcome) -> Mapping[str, float]:
         """Return the four terms."""

@@ -30,6 +30,7 @@ from aisim_gym.replay import (
 )
 from aisim_gym.replay.snapshot import take_snapshot
 from aisim_gym.spec import AggregatedFleet, FleetSpec, ReplaySpec
+from aisim_gym.spec.argument_checks import check_integer, check_number
 from aisim_gym.spec.wording import closest
 from aisim_gym.workload import RequestTable
 
@@ -76,6 +77,7 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         """Build the environment; the arguments are explained in the subclasses.
 
         Raises:
+            TypeError: If an argument is not of its type.
             ValueError: If an argument is not allowed (``SpecError`` if it is in the fleet).
             WorkloadError: If the workload is not valid or holds a request that can never run.
         """
@@ -85,10 +87,16 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
                 f"render_mode: got {render_mode!r}, expected None or one of: {allowed}"
             )
         self.render_mode = render_mode
+        _check_slo("ttft_slo_ms", ttft_slo_ms)
+        _check_slo("itl_slo_ms", itl_slo_ms)
+        check_integer("max_workers", max_workers, ">= min_workers: it bounds the action space")
+        if not isinstance(capture_details, bool):
+            raise TypeError(f"capture_details: got {capture_details!r}, expected True or False")
+        fleet = self.default_fleet() if fleet is None else fleet
         self._spec = ReplaySpec.from_data(
             {
-                "fleet": self.default_fleet() if fleet is None else dict(fleet),
-                "sla": {"ttft_ms": ttft_slo_ms, "itl_ms": itl_slo_ms},
+                "fleet": dict(fleet) if isinstance(fleet, Mapping) else fleet,
+                "sla": {"ttft_ms": float(ttft_slo_ms), "itl_ms": float(itl_slo_ms)},
                 "capture_per_request": capture_details,
                 "capture_planner_details": capture_details,
             }
@@ -103,7 +111,7 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         self._check_limits()
         self._workload = make_workload(generator, trace, trace_format, requests)
         check_capacity(self._spec.fleet, self._workload.lengths())
-        self._tick_ms = tick_s * 1000.0
+        self._tick_ms = float(tick_s) * 1000.0
         self._horizon_s = horizon_s
         self._episode_horizon_ms({})  # refuses a horizon that is too short
 
@@ -153,10 +161,11 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
             options: For this episode only, as listed in the class.
 
         Raises:
+            TypeError: If an option is not of its type.
             ValueError: If an option is unknown or not allowed.
         """
         super().reset(seed=seed)
-        chosen = self._checked_options(options or {})
+        chosen = self._checked_options({} if options is None else options)
         requests = self._workload.draw(self.np_random)
         if "start_s" in chosen or "duration_s" in chosen:
             start_ms, end_ms = (1000.0 * at_s for at_s in self._slice_s(chosen))
@@ -253,8 +262,6 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
     def _check_limits(self) -> None:
         """Refuse limits that the fleet at its start does not keep."""
         limits = self.fleet_description.limits
-        if limits.max_workers is None:
-            raise ValueError("max_workers: got None, expected a number: it bounds the action space")
         if self.kind == "agg" and limits.min_workers < 1:
             raise ValueError(
                 f"min_workers: got {limits.min_workers}, expected >= 1: requests that arrive at an "
@@ -287,6 +294,8 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         return max_gpus is None or fleet_gpus(targets, self.fleet_description) <= max_gpus
 
     def _checked_options(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        if not isinstance(options, Mapping):
+            raise TypeError(f"options: got {options!r}, expected a mapping or None")
         known = ("start_s", "duration_s", *self.worker_options)
         for name, value in options.items():
             if name not in known:
@@ -294,8 +303,10 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
                     f"unknown option {name!r}{closest(str(name), known)} "
                     f"(known: {', '.join(known)})"
                 )
-            if name in self.worker_options and not isinstance(value, int | np.integer):
-                raise ValueError(f"options.{name}: got {value!r}, expected an integer")
+            if name in self.worker_options:
+                check_integer(f"options.{name}", value, "")
+            else:
+                check_number(f"options.{name}", value, ">= 0" if name == "start_s" else "> 0")
         start_s, duration_s = options.get("start_s", 0.0), options.get("duration_s", 1.0)
         if not (math.isfinite(start_s) and start_s >= 0.0):
             raise ValueError(f"options.start_s: got {start_s}, expected a finite number >= 0")
@@ -311,7 +322,9 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
     def _episode_horizon_ms(self, options: Mapping[str, Any]) -> float:
         """Return the time at which an episode is truncated."""
         horizon_s = self._horizon_s
-        if horizon_s is None:
+        if horizon_s is not None:
+            horizon_s = check_number("horizon_s", horizon_s, "larger than tick_s, or None")
+        else:
             start_s, end_s = self._slice_s(options)
             horizon_s = max(0.0, min(self._workload.duration_s, end_s) - start_s) + GRACE_S
             horizon_s = max(horizon_s, 2.0 * self._tick_ms / 1000.0)
@@ -400,6 +413,13 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         if self._is_over:
             info["is_success"] = totals.good >= SUCCESS_FRAC * totals.arrived
         return info
+
+
+def _check_slo(name: str, limit_ms: object) -> None:
+    """Refuse a limit that is no finite number > 0; rewards and observations divide by it."""
+    limit = check_number(name, limit_ms, "> 0 and finite (ms)")
+    if not (math.isfinite(limit) and limit > 0.0):
+        raise ValueError(f"{name}: got {limit_ms}, expected > 0 and finite (ms)")
 
 
 def _distance(targets: Targets, current: Targets) -> int:

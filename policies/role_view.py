@@ -86,7 +86,6 @@ class RoleObserver:
         self.role: Role = role
         self._description = description
         self._records: dict[tuple[int, int], ForwardPassMetrics] = {}
-        self._num_ranks = 1  # per worker, as far as records have shown
 
     def observe(self, snapshot: ScalingSnapshot, lengths: LengthMemory) -> RoleView:
         """Return the role at this tick; records are carried forward."""
@@ -108,7 +107,6 @@ class RoleObserver:
         active = set(pool.active_ids)
         self._records = {key: fpm for key, fpm in self._records.items() if key[0] in active}
         for fpm in pool.fpms:
-            self._num_ranks = max(self._num_ranks, fpm.dp_rank + 1)
             if fpm.worker_id in active and all(map(math.isfinite, fpm)):
                 self._records[fpm.worker_id, fpm.dp_rank] = fpm
 
@@ -126,7 +124,7 @@ class RoleObserver:
 
     def _rank_signals(self, fpm: ForwardPassMetrics) -> WorkerSignals:
         """Return the table of §0.2 for one record."""
-        max_kv = self._description.max_kv_tokens / self._num_ranks
+        max_kv = self._description.max_kv_tokens / self._description.dp_size
         prefill_kv = fpm.sum_prefill_tokens + fpm.sum_prefill_kv_tokens
         prefill_conc = fpm.num_prefill_requests + fpm.num_queued_prefill
         decode_conc = fpm.num_decode_requests + fpm.num_queued_decode
@@ -169,9 +167,9 @@ class RoleObserver:
         capacity = self._description
         if self.role == "prefill":
             fit = capacity.max_batched_tokens / max(1.0, lengths.input_tokens)
-            return max(1.0, fit) * self._num_ranks
+            return max(1.0, fit) * capacity.dp_size
         context = max(1.0, lengths.input_tokens + lengths.output_tokens / 2.0)
-        fit = min(float(capacity.max_seqs * self._num_ranks), capacity.max_kv_tokens / context)
+        fit = min(float(capacity.max_seqs * capacity.dp_size), capacity.max_kv_tokens / context)
         return max(1.0, fit)
 
 

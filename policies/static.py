@@ -164,11 +164,16 @@ class Schedule:
     """Changes the fleet at given times: each entry holds from the first tick at or after its time.
 
     Source: policies.md §1. Ticks come at the times of the entries and once per tick length.
+
+    Example:
+        >>> from aisim_gym.policies import Schedule
+        >>> len(Schedule(entries=[(0.0, 1, 2), (600.0, 2, 4)]).parameters.entries)
+        2
     """
 
-    def __init__(self, entries: Any) -> None:
-        """Build the policy; ``entries`` as in :class:`ScheduleParameters`."""
-        self.parameters = ScheduleParameters(entries=entries)
+    def __init__(self, **parameters: Any) -> None:
+        """Build the policy from the fields of :class:`ScheduleParameters`."""
+        self.parameters = ScheduleParameters(**parameters)
 
     def reset(self, fleet: FleetDescription, seed: int | None = None) -> None:
         """Prepare for a run."""

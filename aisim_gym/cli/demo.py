@@ -38,27 +38,39 @@ def demo(
     """
     from rich.console import Console
 
-    from aisim_gym.cli.demo_runs import demo_plans, results_table, run_plan, tell_story
+    from aisim_gym.cli.demo_runs import (
+        demo_plans,
+        results_table,
+        run_plan,
+        tell_story,
+        write_demo_run,
+    )
     from aisim_gym.cli.progress import Narrator
-    from aisim_gym.cli.run_folder import PICTURES_NEED, can_plot
+    from aisim_gym.cli.run_folder import PICTURES_NEED, can_plot, prepare_folder
     from aisim_gym.workload import load_workload
 
+    workload = _choose_workload(trace, minutes, seed)
+    requests = load_workload(workload).between(0.0, minutes * 60_000.0)
+    if not len(requests):
+        raise ValueError(f"no request arrives within the first {minutes:g} minutes")
+    folder = prepare_folder(out)
     with Narrator() as narrator:
-        workload = _choose_workload(trace, minutes, seed)
-        requests = load_workload(workload).between(0.0, minutes * 60_000.0)
         narrator.note(f"Workload: {_describe(requests)}")
-        narrator.note_compilation()
         setup = _choose_setup(workload, requests, narrator)
         split = _size_fleet(setup, narrator)
-        runs = [run_plan(plan, setup, out, narrator) for plan in demo_plans(setup, split)]
-        narrator.clear()
+        runs = [run_plan(plan, setup, narrator) for plan in demo_plans(setup, split)]
     console = Console(highlight=False)
     console.print(results_table(runs, setup))
     console.print(tell_story(runs), soft_wrap=not console.is_terminal)
+    files = []
     for run in runs:
-        if run.picture is not None:
-            typer.echo(f"Picture: {run.picture}")
-    typer.echo(f"Reports: {', '.join(str(run.folder) for run in runs)}")
+        with Narrator() as narrator:
+            narrator.wait(f"Drawing and writing {run.plan.name}")
+            files.append(write_demo_run(run, folder))
+    for _, picture in files:
+        if picture is not None:
+            typer.echo(f"Picture: {picture}")
+    typer.echo(f"Reports: {', '.join(str(written.folder) for written in files)}")
     if not can_plot():
         typer.echo(PICTURES_NEED)
 

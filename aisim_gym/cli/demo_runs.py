@@ -1,19 +1,19 @@
-"""The demo's three runs, their table, and what they say in two sentences."""
+"""The demo's three runs, their table, their files, and what they say in two sentences."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from aisim_gym.cli.demo_setup import ITL_SLO_MS, TICK_S, DemoSetup, Split, hold
-from aisim_gym.cli.planned_run import PlannedRun
 from aisim_gym.cli.progress import Narrator
+from aisim_gym.cli.results_table import NO_SAMPLES
 from aisim_gym.cli.run_folder import can_plot, write_run
 from aisim_gym.replay import Replay, ScalingLimits
-from aisim_gym.report import Headline, ScaleEvents, headline, summarize
+from aisim_gym.report import Headline, Report, headline, summarize
 from aisim_gym.report.plots import time_text
 from aisim_gym.report.timeline import Timeline
 
@@ -51,23 +51,19 @@ class DemoRun:
 
     Attributes:
         plan: What it was to be.
+        replay: The run itself.
+        report: Its results.
         numbers: Its headline.
-        goodput_rps: Requests within the SLO per second.
-        scale_events: Workers started, cancelled and drained.
         fewest: Fewest active workers per pool.
         most: Most active workers per pool.
-        folder: Its report.
-        picture: Its picture, None without matplotlib.
     """
 
     plan: Plan
+    replay: Replay
+    report: Report
     numbers: Headline
-    goodput_rps: float
-    scale_events: ScaleEvents
     fewest: Split
     most: Split
-    folder: Path
-    picture: Path | None
 
     @property
     def fleet(self) -> str:
@@ -77,6 +73,13 @@ class DemoRun:
             f"{low}{letter}" if low == high else f"{low}…{high}{letter}"
             for low, high, letter in pools
         )
+
+
+class DemoFiles(NamedTuple):
+    """Where a run was written: its report, and its picture, None without matplotlib."""
+
+    folder: Path
+    picture: Path | None
 
 
 def demo_plans(setup: DemoSetup, split: Split) -> list[Plan]:
@@ -92,31 +95,30 @@ def demo_plans(setup: DemoSetup, split: Split) -> list[Plan]:
     ]
 
 
-def run_plan(plan: Plan, setup: DemoSetup, out: Path, narrator: Narrator) -> DemoRun:
-    """Replay a plan and write its report and picture into ``out``."""
+def run_plan(plan: Plan, setup: DemoSetup, narrator: Narrator) -> DemoRun:
+    """Replay a plan."""
     narrator.note(f"Replaying {plan.title}")
-    run = PlannedRun(setup.spec(plan.start), plan.policy, setup.requests, plan.limits)
-    replay = run.finish(narrator.follow(f"Replaying {plan.name}"))
-    narrator.wait(f"Drawing and writing {plan.name}")
-    folder, picture = out / plan.name, out / f"{plan.name}.png"
-    parameters: dict[str, Any] = plan.policy.parameters.model_dump(mode="json")
-    write_run(replay, folder, plan.title, parameters, plan.limits, picture)
-    return _result(plan, replay, folder, picture if can_plot() else None)
-
-
-def _result(plan: Plan, replay: Replay, folder: Path, picture: Path | None) -> DemoRun:
+    spec = setup.spec(plan.start)
+    replay = Replay.prepare(spec, plan.policy, setup.requests, limits=plan.limits)
+    replay.follow(plan.policy, narrator.follow(f"Replaying {plan.name}"))
     report, pools = summarize(replay), Timeline.of(replay).pools
     active = [pools[name].active for name in ("prefill", "decode")]
     return DemoRun(
         plan=plan,
+        replay=replay,
+        report=report,
         numbers=headline(report),
-        goodput_rps=report.summary["goodput_request_throughput_rps"],
-        scale_events=report.scale_events,
         fewest=Split(*(int(counts.min()) for counts in active)),
         most=Split(*(int(counts.max()) for counts in active)),
-        folder=folder,
-        picture=picture,
     )
+
+
+def write_demo_run(run: DemoRun, out: Path) -> DemoFiles:
+    """Write report and picture of a run into ``out``."""
+    plan, folder, picture = run.plan, out / run.plan.name, out / f"{run.plan.name}.png"
+    parameters: dict[str, Any] = plan.policy.parameters.model_dump(mode="json")
+    write_run(run.replay, folder, plan.title, parameters, plan.limits, picture=picture)
+    return DemoFiles(folder, picture if can_plot() else None)
 
 
 def results_table(runs: Sequence[DemoRun], setup: DemoSetup) -> Table:
@@ -128,7 +130,8 @@ def results_table(runs: Sequence[DemoRun], setup: DemoSetup) -> Table:
         pad_edge=False,
         caption_justify="left",
         caption="P, D: active prefill and decode workers. TTFT, ITL: time to the first token, "
-        "between tokens. Scale events: workers started, cancelled, drained.",
+        "between tokens. The percentiles of ITL are over all gaps between tokens; the SLO bounds a "
+        "request's mean gap. Scale events: workers started, cancelled, drained.",
     )
     for name in ("Planner", "Workers"):
         table.add_column(name, no_wrap=True)
@@ -144,18 +147,21 @@ def results_table(runs: Sequence[DemoRun], setup: DemoSetup) -> Table:
     ):
         table.add_column(name, justify="right", no_wrap=True)
     for run in runs:
-        numbers = run.numbers
+        numbers, summary = run.numbers, run.report.summary
+        times = (
+            (_three_digits(numbers.ttft_p50_ms / 1000.0), "num_ttft_samples"),
+            (_three_digits(numbers.ttft_p99_ms / 1000.0), "num_ttft_samples"),
+            (f"{numbers.itl_p50_ms:.0f}", "num_tpot_samples"),
+            (f"{numbers.itl_p99_ms:.0f}", "num_tpot_samples"),
+        )
         table.add_row(
             run.plan.name,
             run.fleet,
             f"{numbers.gpu_hours:.2f}",
             f"{100.0 * numbers.slo_attainment_frac:.1f} %",
-            f"{run.goodput_rps:.2f}",
-            _three_digits(numbers.ttft_p50_ms / 1000.0),
-            _three_digits(numbers.ttft_p99_ms / 1000.0),
-            f"{numbers.itl_p50_ms:.0f}",
-            f"{numbers.itl_p99_ms:.0f}",
-            "/".join(map(str, run.scale_events)),
+            f"{summary['goodput_request_throughput_rps']:.2f}",
+            *(text if summary[samples] else NO_SAMPLES for text, samples in times),
+            "/".join(map(str, run.report.scale_events)),
         )
     return table
 
@@ -167,17 +173,42 @@ def _three_digits(value: float) -> str:
 def tell_story(runs: Sequence[DemoRun]) -> str:
     """Return two sentences on what the planners did, from the numbers of the three runs."""
     static, undersized, hpa = runs
-    events, saved_frac = hpa.scale_events, 1.0 - hpa.numbers.gpu_hours / static.numbers.gpu_hours
-    compared = f"{100.0 * abs(saved_frac):.0f} % {'fewer' if saved_frac >= 0.0 else 'more'} than"
+    if undersized.plan.start == static.plan.start:
+        return (
+            f"This workload is too small to compare planners on: the smallest fleet, "
+            f"{static.most}, serves it as well as any, so that all three runs are the same and "
+            "nothing is left to scale. Take a longer or busier one."
+        )
+    events = hpa.report.scale_events
     return (
-        f"hpa scaled between {hpa.fewest.prefill} and {hpa.most.prefill} prefill and between "
-        f"{hpa.fewest.decode} and {hpa.most.decode} decode workers ({events.started} started, "
-        f"{events.drained + events.cancelled} removed) and kept the SLO for {_share(hpa)} of the "
-        f"requests with {hpa.numbers.gpu_hours:.2f} GPU-hours, {compared} the static fleet of "
+        f"hpa {_scaled(hpa)} ({events.started} started, {events.drained + events.cancelled} "
+        f"removed) and kept the SLO for {_share(hpa)} of the requests with "
+        f"{hpa.numbers.gpu_hours:.2f} GPU-hours, "
+        f"{_compared(hpa.numbers.gpu_hours, static.numbers.gpu_hours)} the static fleet of "
         f"{static.most}, which kept it for {_share(static)}. "
         f"The undersized fleet of {undersized.most} used {undersized.numbers.gpu_hours:.2f} "
         f"GPU-hours and kept it for {_share(undersized)}: {_miss(undersized)}."
     )
+
+
+def _scaled(run: DemoRun) -> str:
+    """Say between how many workers a run was scaled, pool by pool."""
+    pools = list(zip(run.fewest, run.most, ("prefill", "decode"), strict=True))
+    kept = [f"{low} {name}" for low, high, name in pools if low == high]
+    scaled = [f"between {low} and {high} {name}" for low, high, name in pools if low != high]
+    said = [
+        f"{verb} {' and '.join(part)}"
+        for verb, part in (("kept", kept), ("scaled", scaled))
+        if part
+    ]
+    return f"{' and '.join(said)} workers"
+
+
+def _compared(gpu_hours: float, static_gpu_hours: float) -> str:
+    percent = round(100.0 * (1.0 - gpu_hours / static_gpu_hours))
+    if percent == 0:
+        return "as many as"
+    return f"{abs(percent)} % {'fewer' if percent > 0 else 'more'} than"
 
 
 def _share(run: DemoRun) -> str:
@@ -187,9 +218,11 @@ def _share(run: DemoRun) -> str:
 def _miss(run: DemoRun) -> str:
     """Say how far a run was from the service level."""
     numbers = run.numbers
+    unfinished = numbers.arrived - numbers.completed
+    if not numbers.completed:
+        return "no request was finished"
     text = (
         f"its p99 is {time_text(numbers.ttft_p99_ms)} to the first token and "
         f"{time_text(numbers.itl_p99_ms)} between tokens"
     )
-    unfinished = numbers.arrived - numbers.completed
     return text + (f", and {unfinished:,} requests were not finished" if unfinished else "")

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
-from aisim_gym.cli.planned_run import PlannedRun
 from aisim_gym.replay import Replay, ScalingLimits
 from aisim_gym.report import CompletedRequests
 from aisim_gym.spec import ReplaySpec, WorkloadSpec, load_spec
@@ -165,8 +164,9 @@ class DemoSetup:
             return good, len(completed) - good
 
         spec = self.spec(split, capture_planner_details=False)
-        run = PlannedRun(spec, hold(split), self.requests, ScalingLimits(tick_s=PROBE_TICK_S))
-        replay = run.finish(give_up=lambda replay: count_good_and_missed(replay)[1] > allowed)
+        policy, limits = hold(split), ScalingLimits(tick_s=PROBE_TICK_S)
+        replay = Replay.prepare(spec, policy, self.requests, limits=limits)
+        replay.follow(policy, give_up=lambda so_far: count_good_and_missed(so_far)[1] > allowed)
         return count_good_and_missed(replay)[0] / len(self.requests)
 
 

@@ -7,7 +7,6 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from aisim_gym.kernel import is_compiled
 from aisim_gym.replay import Progress as ReplayProgress
 
 
@@ -15,6 +14,7 @@ class Narrator:
     """Says what is going on; a context, which owns the progress bars.
 
     Notes are lines. Bars are shown on a terminal only, below the notes, and vanish at the end.
+    Whatever else is written to stderr meanwhile appears above the bars as well.
     """
 
     def __init__(self) -> None:
@@ -48,14 +48,6 @@ class Narrator:
     def note(self, text: str) -> None:
         """Print a line."""
         self._console.print(text, markup=False, soft_wrap=True)
-
-    def note_compilation(self) -> None:
-        """Say so if the first run will have to compile the kernel."""
-        if not is_compiled("advance"):
-            self.note(
-                "Compiling the replay kernel first: about half a minute, once per version "
-                "(it is kept in the user's cache folder)"
-            )
 
     def follow(self, description: str) -> Callable[[ReplayProgress], None]:
         """Start a bar for a run and return what keeps it up to date."""

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
-    from aisim_gym.replay import Replay, ScalingPolicy
+    from aisim_gym.replay import ScalingPolicy
+    from aisim_gym.spec import ReplaySpec
 
 WORKLOAD, FLEET, PLANNER, RUN = "Workload", "Fleet", "Planner", "Service level and run"
 
@@ -108,6 +107,14 @@ def replay(
             help="Folder for the report, records per request and a picture.", rich_help_panel=RUN
         ),
     ] = None,
+    parquet: Annotated[
+        bool,
+        typer.Option(
+            "--parquet",
+            help="Write the records per request as Parquet, too; needs pyarrow.",
+            rich_help_panel=RUN,
+        ),
+    ] = False,
 ) -> None:
     """Replay a workload through a fleet and print what came of it.
 
@@ -118,11 +125,11 @@ def replay(
     """
     from rich.console import Console
 
-    from aisim_gym.cli.planned_run import PlannedRun
     from aisim_gym.cli.progress import Narrator
-    from aisim_gym.cli.run_folder import PICTURES_NEED, can_plot, write_run
+    from aisim_gym.cli.results_table import results_table
+    from aisim_gym.cli.run_folder import PICTURES_NEED, can_plot, prepare_folder, write_run
     from aisim_gym.cli.spec_options import SpecOptions, build_spec, parse_assignments
-    from aisim_gym.replay import ScalingLimits
+    from aisim_gym.replay import Replay, ScalingLimits
 
     options = SpecOptions(
         trace=trace,
@@ -143,30 +150,30 @@ def replay(
     given = dict(parse_assignments("--param", parameters or ()))
     planner = _make_planner(policy, given)
     limits = ScalingLimits(tick_s=tick_s, max_workers=max_workers, max_gpus=max_gpus)
+    if parquet:
+        _check_parquet(out, full_spec)
+    run = Replay.prepare(full_spec, planner, limits=limits)
+    folder = None if out is None else prepare_folder(out)
     was_interrupted = False
     with Narrator() as narrator:
-        planned = PlannedRun(full_spec, planner, limits=limits)
-        narrator.note_compilation()
         try:
-            planned.finish(narrator.follow("Replaying"))
+            run.follow(planner, narrator.follow("Replaying"))
         except KeyboardInterrupt:
             was_interrupted = True
             narrator.note("Interrupted: what follows is the run so far")
-        finished = planned.replay
-        files = []
-        if out is not None:
-            narrator.note(f"Writing to {out}")
-            files = write_run(finished, out, policy or "none", given, limits)
-            if not can_plot():
-                narrator.note(PICTURES_NEED)
-    Console(highlight=False).print(_results(finished))
-    if files:
+    Console(highlight=False).print(results_table(run))
+    if folder is not None:
+        narrator.note(f"Writing to {out}")
+        files = write_run(run, folder, policy or "none", given, limits, parquet=parquet)
+        if not can_plot():
+            narrator.note(PICTURES_NEED)
         typer.echo(f"{out}: " + ", ".join(file.name for file in files))
     if was_interrupted:
         raise KeyboardInterrupt
 
 
 def _make_planner(name: str | None, parameters: dict[str, object]) -> "ScalingPolicy | None":
+    from aisim_gym.errors import SpecError
     from aisim_gym.policies import make_policy
 
     if name is None:
@@ -175,41 +182,18 @@ def _make_planner(name: str | None, parameters: dict[str, object]) -> "ScalingPo
         return None
     try:
         return make_policy(name, **parameters)
-    except TypeError as error:
-        raise ValueError(f"--policy {name}: {error}") from error
+    except (SpecError, TypeError) as error:
+        hint = "" if parameters else "; its parameters are given with --param NAME=VALUE"
+        raise ValueError(f"--policy {name}: {error}{hint}") from error
 
 
-def _results(replay: "Replay") -> "Table":
-    """Return the headline numbers of a run, a line each."""
-    from rich.table import Table
+def _check_parquet(out: Path | None, spec: "ReplaySpec") -> None:
+    from aisim_gym.cli.run_folder import check_parquet
 
-    from aisim_gym.report import headline, summarize
-
-    report = summarize(replay)
-    numbers, summary = headline(report), report.summary
-    state = "finished" if replay.is_done and not replay.hit_time_limit else "partial"
-    if replay.hit_time_limit:
-        state = "stopped at max_sim_time_ms"
-    rows = [
-        ("state", state),
-        ("simulated time", f"{replay.now_ms / 1000.0:,.1f} s"),
-        ("replayed in", f"{replay.wall_s:.2f} s"),
-        ("requests completed", f"{numbers.completed:,} of {numbers.arrived:,} arrived"),
-        ("GPU-hours", f"{numbers.gpu_hours:.3f}"),
-        ("output tokens/s", f"{summary['output_throughput_tok_s']:,.1f}"),
-    ]
-    if "goodput_request_throughput_rps" in summary:
-        goodput_rps = summary["goodput_request_throughput_rps"]
-        rows += [
-            ("SLO met by", f"{100.0 * numbers.slo_attainment_frac:.2f} % of requests"),
-            ("goodput", f"{goodput_rps:.3f} requests/s"),
-        ]
-    rows += [
-        ("TTFT p50 / p99", f"{numbers.ttft_p50_ms:,.1f} / {numbers.ttft_p99_ms:,.1f} ms"),
-        ("ITL p50 / p99", f"{numbers.itl_p50_ms:,.2f} / {numbers.itl_p99_ms:,.2f} ms"),
-        ("scale events", "{} started, {} cancelled, {} drained".format(*report.scale_events)),
-    ]
-    table = Table("measure", "value", title="Replay")
-    for row in rows:
-        table.add_row(*row)
-    return table
+    if out is None:
+        raise ValueError("--parquet: there is nowhere to write to, name a folder with --out")
+    if not spec.capture_per_request:
+        raise ValueError(
+            "--parquet: there are no records per request, capture_per_request is false in the spec"
+        )
+    check_parquet()

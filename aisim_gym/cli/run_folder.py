@@ -2,6 +2,7 @@
 
 import json
 import sys
+import tempfile
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,18 +24,51 @@ def can_plot() -> bool:
     return find_spec("matplotlib") is not None
 
 
+def prepare_folder(folder: Path) -> Path:
+    """Create the folder that ``--out`` names, so that a run does not end with nowhere to write to.
+
+    Returns:
+        The folder, with ``~`` expanded.
+
+    Raises:
+        ValueError: If it cannot be created or written to.
+    """
+    expanded = folder.expanduser()
+    try:
+        expanded.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=expanded):
+            pass
+    except OSError as error:
+        is_file = isinstance(error, FileExistsError | NotADirectoryError)
+        reason = "not a folder" if is_file else error.strerror
+        raise ValueError(
+            f"--out {folder}: {reason}; expected a folder that can be created or written to"
+        ) from error
+    return expanded
+
+
+def check_parquet() -> None:
+    """Raise ``ImportError`` if Parquet cannot be written."""
+    if find_spec("pyarrow") is None:
+        raise ImportError(
+            "--parquet needs pyarrow, which is not installed: pip install 'aisim-gym[parquet]'"
+        )
+
+
 def write_run(
     replay: Replay,
     folder: Path,
     planner: str,
     parameters: Mapping[str, Any],
     limits: ScalingLimits,
+    *,
     picture: Path | None = None,
+    parquet: bool = False,
 ) -> list[Path]:
     """Write report, manifest and, if matplotlib is installed, the picture of a run.
 
-    A run that has not ended is marked as partial: ``is_partial`` in the manifest, and in the title
-    of the picture.
+    A run that has not served everything, because it was interrupted or reached its time limit, is
+    marked as partial: ``is_partial`` in the manifest, and in the title of the picture.
 
     Args:
         replay: The run.
@@ -43,12 +77,13 @@ def write_run(
         parameters: What the planner was given.
         limits: What the planner was told about the fleet's limits.
         picture: Path of the picture instead of ``run.png`` in the folder.
+        parquet: Whether to write the records per request as Parquet, too.
 
     Returns:
         The files written.
     """
     folder = folder.expanduser()
-    written = write_report(summarize(replay), folder)
+    written = write_report(summarize(replay), folder, parquet=parquet)
     written.append(_write_manifest(replay, folder, planner, parameters, limits))
     if can_plot():
         written.append(plot_run(replay, picture or folder / PICTURE, planner=planner))
@@ -65,7 +100,7 @@ def _write_manifest(
     manifest = {
         "aisim_gym": __version__,
         "command": sys.argv,
-        "is_partial": not replay.is_done,
+        "is_partial": not replay.is_done or replay.hit_time_limit,
         "simulated_ms": replay.now_ms,
         "planner": {"name": planner, "parameters": dict(parameters)},
         "limits": vars(limits),

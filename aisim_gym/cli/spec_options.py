@@ -65,13 +65,14 @@ def build_spec(file: Path | None, options: SpecOptions) -> ReplaySpec:
         _apply_rest(data, options)
         for name, value in parse_assignments("--set", options.settings):
             _assign(data, name, value)
-        if not data.get("workload"):
-            raise SpecError(
-                "no workload: give --trace FILE, or a spec file whose workload has trace_files or "
-                "a generator (--set workload.generator.kind=chat-wave for the built-in one)"
-            )
     folder = None if file is None else file.expanduser().parent
-    return ReplaySpec.from_data(data, source="" if file is None else str(file), folder=folder)
+    spec = ReplaySpec.from_data(data, source="" if file is None else str(file), folder=folder)
+    if not spec.workload.trace_files and spec.workload.generator is None:
+        raise SpecError(
+            "no workload: give --trace FILE, or a spec file whose workload has trace_files or "
+            "a generator (--set workload.generator.kind=chat-wave for the built-in one)"
+        )
+    return spec
 
 
 def parse_assignments(flag: str, texts: Iterable[str]) -> Iterator[tuple[str, Any]]:

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self, SupportsFloat, SupportsIndex
 
-MAX_WORKERS = 1_000_000
-"""Largest target: far above any fleet, far below what memory could not hold."""
+from aisim_gym.spec.fleet import MAX_WORKERS
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """What a planner is, and what it is told about the fleet before a run (policies.md §0.1)."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -7,6 +8,7 @@ from typing import Any, Literal, Protocol
 from aisim_gym.replay.decision import ScalingDecision
 from aisim_gym.replay.snapshot import ScalingSnapshot
 from aisim_gym.spec import AggregatedFleet, LaunchSpec, ReplaySpec
+from aisim_gym.spec.argument_checks import check_integer, check_number
 
 DEFAULT_MAX_BATCHED_TOKENS = 8192
 DEFAULT_MAX_SEQS = 512
@@ -19,6 +21,7 @@ class RoleDescription:
     Attributes:
         startup_s: Seconds from a decision to an active worker.
         gpus_per_worker: Tensor-parallel size times data-parallel size.
+        dp_size: Ranks per worker; each has its own scheduler and its share of the KV capacity.
         max_batched_tokens: Token budget of a pass.
         max_seqs: Running requests per rank.
         max_kv_tokens: KV capacity of the worker, all ranks together, tokens.
@@ -28,6 +31,7 @@ class RoleDescription:
 
     startup_s: float
     gpus_per_worker: int
+    dp_size: int
     max_batched_tokens: int
     max_seqs: int
     max_kv_tokens: int
@@ -40,10 +44,10 @@ class ScalingLimits:
     """How a fleet may be scaled, and how often.
 
     Attributes:
-        tick_s: Seconds between ticks, > 0.
+        tick_s: Seconds between ticks, > 0 and finite.
         min_workers: Fewest workers per pool.
         max_workers: Most workers per pool, None without limit.
-        max_gpus: Most GPUs of the whole fleet, None without limit.
+        max_gpus: Most GPUs of the whole fleet, >= 1, None without limit.
     """
 
     tick_s: float = 30.0
@@ -52,15 +56,21 @@ class ScalingLimits:
     max_gpus: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse limits that contradict themselves."""
-        if not self.tick_s > 0:
-            raise ValueError(f"tick_s: got {self.tick_s}, expected > 0")
-        if self.min_workers < 0:
-            raise ValueError(f"min_workers: got {self.min_workers}, expected >= 0")
-        if self.max_workers is not None and self.max_workers < self.min_workers:
-            raise ValueError(
-                f"max_workers: got {self.max_workers}, expected >= min_workers ({self.min_workers})"
-            )
+        """Refuse limits of the wrong type, out of range, or that contradict themselves."""
+        tick_s = check_number("tick_s", self.tick_s, "> 0 and finite")
+        if not (math.isfinite(tick_s) and tick_s > 0):
+            raise ValueError(f"tick_s: got {self.tick_s}, expected > 0 and finite")
+        self._check_count("min_workers", 0, ">= 0")
+        if self.max_workers is not None:
+            allowed = f">= min_workers ({self.min_workers}), or None"
+            self._check_count("max_workers", self.min_workers, allowed)
+        if self.max_gpus is not None:
+            self._check_count("max_gpus", 1, ">= 1, or None")
+
+    def _check_count(self, name: str, least: int, allowed: str) -> None:
+        value = getattr(self, name)
+        if check_integer(name, value, allowed) < least:
+            raise ValueError(f"{name}: got {value}, expected {allowed}")
 
 
 @dataclass(frozen=True)
@@ -127,7 +137,8 @@ def _describe_role(launch: LaunchSpec) -> RoleDescription:
     engine = launch.engine
     return RoleDescription(
         startup_s=launch.startup_time or 0.0,
-        gpus_per_worker=launch.tensor_parallel_size * launch.dp_size,
+        gpus_per_worker=launch.gpus_per_worker,
+        dp_size=launch.dp_size,
         max_batched_tokens=engine.max_num_batched_tokens or DEFAULT_MAX_BATCHED_TOKENS,
         max_seqs=engine.max_num_seqs or DEFAULT_MAX_SEQS,
         max_kv_tokens=engine.num_gpu_blocks * engine.block_size * launch.dp_size,

@@ -20,7 +20,7 @@ class Headline:
         ttft_p99_ms: Its 99th percentile.
         itl_p50_ms: Median of all gaps between tokens of completed requests, to 0.1 %.
         itl_p99_ms: Its 99th percentile.
-        scale_events: Workers started, cancelled and drained by scaling.
+        num_scale_events: Workers started, cancelled and drained by scaling, together.
     """
 
     gpu_hours: float
@@ -31,7 +31,7 @@ class Headline:
     ttft_p99_ms: float
     itl_p50_ms: float
     itl_p99_ms: float
-    scale_events: int
+    num_scale_events: int
 
 
 def headline(
@@ -62,5 +62,5 @@ def headline(
         ttft_p99_ms=summary["p99_ttft_ms"],
         itl_p50_ms=summary["median_itl_ms"],
         itl_p99_ms=summary["p99_itl_ms"],
-        scale_events=report.scale_events.total,
+        num_scale_events=report.scale_events.total,
     )

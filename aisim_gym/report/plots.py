@@ -13,6 +13,7 @@ import numpy as np
 
 from aisim_gym.replay import Replay
 from aisim_gym.report.atomic_file import replace_file
+from aisim_gym.report.completed import CompletedRequests
 from aisim_gym.report.headline import Headline, headline
 from aisim_gym.report.timeline import Latencies, Timeline, WorkerCounts
 
@@ -84,19 +85,21 @@ def draw_run(replay: Replay, *, planner: str = "") -> "Figure":
 
 def _title(planner: str, replay: Replay) -> str:
     first = f"Planner: {planner}" if planner else "Replay"
-    if not replay.is_done:
+    if not replay.is_done or replay.hit_time_limit:
         first += f" (stopped at {replay.now_ms / 1000.0:.0f} s)"
     return f"{first}\n{describe_headline(headline(replay), replay)}"
 
 
 def describe_headline(numbers: Headline, replay: Replay) -> str:
-    """Return the headline numbers of a run in one line."""
-    sla = replay.spec.sla
+    """Return the headline numbers of a run in one line, without those that have no samples."""
+    sla, output_tokens = replay.spec.sla, CompletedRequests.of(replay.state).output_tokens
     parts = [f"{numbers.gpu_hours:.2f} GPU-hours"]
-    if (sla.ttft_ms, sla.itl_ms, sla.e2e_ms) != (None, None, None):
+    if numbers.arrived and (sla.ttft_ms, sla.itl_ms, sla.e2e_ms) != (None, None, None):
         parts.append(f"SLO met by {100.0 * numbers.slo_attainment_frac:.1f} % of requests")
-    parts.append(f"TTFT p99 {time_text(numbers.ttft_p99_ms)}")
-    parts.append(f"ITL p99 {time_text(numbers.itl_p99_ms)}")
+    if (output_tokens >= 1).any():
+        parts.append(f"TTFT p99 {time_text(numbers.ttft_p99_ms)}")
+    if (output_tokens >= 2).any():
+        parts.append(f"ITL p99 {time_text(numbers.itl_p99_ms)}")
     if numbers.completed < numbers.arrived:
         parts.append(f"{numbers.arrived - numbers.completed:,} not completed")
     return ", ".join(parts)
@@ -204,8 +207,9 @@ def _use_log_scale(panel: "Axes", values: np.ndarray, slo: float | None) -> None
     if shown.size == 0:
         return
     low, high = float(np.percentile(shown, 0.5)), float(shown.max())
-    panel.set_yscale("log")
+    # The limits first: to scale an axis without data logarithmically, Matplotlib would guess them.
     panel.set_ylim(low / 1.3, max(high, low * 2.0) * 1.5)
+    panel.set_yscale("log")
     # Decades alone would leave a narrow range with a single number.
     ticks: tuple[float, ...] = (1.0,) if high / low > 100.0 else (1.0, 2.0, 5.0)
     if high / low < 10.0:

@@ -87,7 +87,7 @@ def gpus_per_worker(spec: ReplaySpec) -> tuple[int, int]:
 
 
 def _gpus(launch: LaunchSpec) -> int:
-    return launch.tensor_parallel_size * launch.dp_size
+    return launch.gpus_per_worker
 
 
 def _goodput(completed: CompletedRequests, sla: SlaSpec, duration_s: float) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from pydantic import (
 from aisim_gym.number_text import number_text
 from aisim_gym.spec.accept_rates import normalize_accept_rates
 from aisim_gym.spec.model import ConfigStruct
+from aisim_gym.spec.refusals import MisfitError
 from aisim_gym.spec.scalars import F64, U64, Flag, Text, Usize
 from aisim_gym.spec.timing import PolynomialTiming, TimingModel
 from aisim_gym.spec.wording import Wording
@@ -177,44 +178,57 @@ class EngineSpec(ConfigStruct):
         else:
             self._check_sglang_backend()
         if self.prefill_schedule_interval != 1 and self.backend != "vllm":
-            raise ValueError(
+            raise MisfitError(
+                "prefill_schedule_interval",
                 "prefill_schedule_interval is supported only for backend=vllm; use "
                 "prefill_decode_interval for backend=sglang, "
-                f"got {self.prefill_schedule_interval} with backend={self.backend}"
+                f"got {self.prefill_schedule_interval} with backend={self.backend}",
             )
         if self.aic_nextn is not None and self.decode_speedup_ratio != 1.0:
-            raise ValueError(
+            raise MisfitError(
+                "aic_nextn",
                 "aic_nextn requires decode_speedup_ratio=1.0 because MTP output acceleration is "
-                f"modeled by burst sampling, got {number_text(self.decode_speedup_ratio)}"
+                f"modeled by burst sampling, got {number_text(self.decode_speedup_ratio)}",
             )
         if self.emit_kv_token_ids and not self.emit_kv_events:
-            raise ValueError("emit_kv_token_ids requires emit_kv_events, got emit_kv_events=false")
+            raise MisfitError(
+                "emit_kv_token_ids",
+                "emit_kv_token_ids requires emit_kv_events, got emit_kv_events=false",
+            )
         return self
 
     def _check_block_backend(self) -> None:
         if self.block_size < 2:
-            raise ValueError(f"vLLM/TRT-LLM block_size must be at least two, got {self.block_size}")
+            raise MisfitError(
+                "block_size", f"vLLM/TRT-LLM block_size must be at least two, got {self.block_size}"
+            )
         if self.prefill_decode_interval != 0:
-            raise ValueError(
+            raise MisfitError(
+                "prefill_decode_interval",
                 "prefill_decode_interval is supported only for backend=sglang, "
-                f"got {self.prefill_decode_interval} with backend={self.backend}"
+                f"got {self.prefill_decode_interval} with backend={self.backend}",
             )
 
     def _check_sglang_backend(self) -> None:
         if not self.enable_chunked_prefill:
-            raise ValueError("enable_chunked_prefill=false is not supported for backend=sglang")
+            raise MisfitError(
+                "enable_chunked_prefill",
+                "enable_chunked_prefill=false is not supported for backend=sglang",
+            )
         for name in ("max_prefill_tokens", "chunked_prefill_size"):
             if getattr(self.sglang, name) == 0:
-                raise ValueError(f"sglang.{name} must be positive, got 0")
+                raise MisfitError(f"sglang.{name}", f"sglang.{name} must be positive, got 0")
         if self.sglang.schedule_conservativeness < 0:
-            raise ValueError(
+            raise MisfitError(
+                "sglang.schedule_conservativeness",
                 "sglang.schedule_conservativeness must be finite and non-negative, "
-                f"got {number_text(self.sglang.schedule_conservativeness)}"
+                f"got {number_text(self.sglang.schedule_conservativeness)}",
             )
         if self.sglang.chunked_prefill_size % self.block_size:
-            raise ValueError(
+            raise MisfitError(
+                "sglang.chunked_prefill_size",
                 "sglang.chunked_prefill_size must be divisible by block_size, "
-                f"got {self.sglang.chunked_prefill_size} and {self.block_size}"
+                f"got {self.sglang.chunked_prefill_size} and {self.block_size}",
             )
 
     @model_serializer(mode="wrap")

@@ -6,7 +6,12 @@ from pydantic import Field, model_validator
 
 from aisim_gym.spec.launch import LaunchSpec
 from aisim_gym.spec.model import SpecModel
+from aisim_gym.spec.refusals import MisfitError
 from aisim_gym.spec.scalars import Count, Refusal, RustType
+
+MAX_WORKERS = 1_000_000
+"""Most workers of a pool, at the start or as a target: far above any fleet, far below what memory
+could not hold."""
 
 
 def _empty_pool(pool: str) -> Refusal:
@@ -18,7 +23,7 @@ class AggregatedFleet(SpecModel):
 
     kind: Literal["agg"] = Field(default="agg", description="Topology")
     num_workers: Annotated[Count, _empty_pool("aggregated")] = Field(
-        default=1, gt=0, description="Workers at the start, >= 1"
+        default=1, gt=0, le=MAX_WORKERS, description="Workers at the start, 1..1000000"
     )
     engine: LaunchSpec = Field(
         default=LaunchSpec(), description="Launch config; engine.worker_type is aggregated"
@@ -28,9 +33,10 @@ class AggregatedFleet(SpecModel):
     def _check_worker_type(self) -> Self:
         worker_type = self.engine.engine.worker_type
         if worker_type != "aggregated":
-            raise ValueError(
+            raise MisfitError(
+                "engine.engine.worker_type",
                 f"offline replay only supports aggregated workers, got {worker_type.capitalize()}; "
-                "leave engine.worker_type out, or use a fleet of kind `disagg`"
+                "leave engine.worker_type out, or use a fleet of kind `disagg`",
             )
         return self
 
@@ -40,10 +46,10 @@ class DisaggregatedFleet(SpecModel):
 
     kind: Literal["disagg"] = Field(default="disagg", description="Topology")
     num_prefill_workers: Annotated[Count, _empty_pool("prefill")] = Field(
-        default=1, gt=0, description="Prefill workers at the start, >= 1"
+        default=1, gt=0, le=MAX_WORKERS, description="Prefill workers at the start, 1..1000000"
     )
     num_decode_workers: Annotated[Count, _empty_pool("decode")] = Field(
-        default=1, gt=0, description="Decode workers at the start, >= 1"
+        default=1, gt=0, le=MAX_WORKERS, description="Decode workers at the start, 1..1000000"
     )
     prefill: LaunchSpec = Field(description="Launch config; engine.worker_type must be prefill")
     decode: LaunchSpec = Field(description="Launch config; engine.worker_type must be decode")
@@ -53,10 +59,11 @@ class DisaggregatedFleet(SpecModel):
         prefill, decode = self.prefill.engine, self.decode.engine
         for role, engine in (("prefill", prefill), ("decode", decode)):
             if engine.worker_type != role:
-                raise ValueError(
+                raise MisfitError(
+                    f"{role}.engine.worker_type",
                     f"offline disaggregated replay requires {role}_engine_args.worker_type={role}, "
                     f"got {engine.worker_type.capitalize()}; "
-                    f'set {role}.engine.worker_type = "{role}"'
+                    f'set {role}.engine.worker_type = "{role}"',
                 )
         if prefill.block_size != decode.block_size:
             raise ValueError(

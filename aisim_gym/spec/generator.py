@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 
 from aisim_gym.number_text import number_text
 from aisim_gym.spec.model import SpecModel
+from aisim_gym.spec.refusals import MisfitError
 from aisim_gym.spec.scalars import F64, U64
 
 DEFAULT_SPIKE_AT_S = 1050.0
@@ -49,15 +50,17 @@ class GeneratorSpec(SpecModel):
     @model_validator(mode="after")
     def _check_shape(self) -> Self:
         if self.peak_rate_rps < self.base_rate_rps:
-            raise ValueError(
+            raise MisfitError(
+                "peak_rate_rps",
                 "peak_rate_rps must be at least base_rate_rps, got "
-                f"{number_text(self.peak_rate_rps)} and {number_text(self.base_rate_rps)}"
+                f"{number_text(self.peak_rate_rps)} and {number_text(self.base_rate_rps)}",
             )
         if self.spike_at_s is not None:
             spike_end_s = self.spike_at_s + self.spike_duration_s
             if spike_end_s > self.duration_s:
-                raise ValueError(
+                raise MisfitError(
+                    "spike_at_s",
                     "spike_at_s + spike_duration_s must not exceed duration_s, got "
-                    f"{number_text(spike_end_s)} and {number_text(self.duration_s)}"
+                    f"{number_text(spike_end_s)} and {number_text(self.duration_s)}",
                 )
         return self

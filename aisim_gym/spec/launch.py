@@ -104,6 +104,11 @@ class LaunchSpec(ConfigStruct):
             )
         return size
 
+    @property
+    def gpus_per_worker(self) -> int:
+        """GPUs of a worker: those of a rank times the ranks."""
+        return self.tensor_parallel_size * self.dp_size
+
     def normalized(self) -> dict[str, Any]:
         """Return the config with every default filled in, as the reference normalises it."""
         return self.model_dump(mode="json")

@@ -4,6 +4,8 @@ Nothing is written as TOML: it has no null, and null is a value here (``max_num_
 no limit). For the same reason a limit can only be switched off in JSON.
 """
 
+import os
+import reprlib
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,20 +16,27 @@ from aisim_gym.spec.json_text import parse_json
 from aisim_gym.spec.replay import ReplaySpec
 
 
-def load_spec(source: str | Path | Mapping[str, Any]) -> ReplaySpec:
+def load_spec(source: str | os.PathLike[str] | Mapping[str, Any] | ReplaySpec) -> ReplaySpec:
     """Read a replay specification.
 
     Args:
         source: A ``.toml`` or ``.json`` file (UTF-8, a byte order mark is allowed), or plain data.
             Relative trace paths in a file start at its folder and become absolute; in plain data
-            they stay as they are. ``~`` is expanded in both.
+            they stay as they are. ``~`` is expanded in both. A ReplaySpec is returned as it is.
 
     Raises:
         SpecError: If the file cannot be read or the specification is not valid: file, path of the
             field, what was given, what is allowed.
+        TypeError: If ``source`` is none of these.
     """
+    if isinstance(source, ReplaySpec):
+        return source
     if isinstance(source, Mapping):
         return ReplaySpec.from_data(source)
+    if not isinstance(source, str | os.PathLike):
+        raise TypeError(
+            f"spec: got {reprlib.repr(source)}, expected a ReplaySpec, a mapping or a path"
+        )
     path = Path(source).expanduser()
     return ReplaySpec.from_data(read_spec_data(path), source=str(source), folder=path.parent)
 

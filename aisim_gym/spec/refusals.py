@@ -1,4 +1,4 @@
-"""The two kinds of specification errors that are more than a plain SpecError."""
+"""Specification errors that are more than a plain SpecError."""
 
 from aisim_gym.errors import SpecError, UnsupportedError
 
@@ -9,3 +9,16 @@ class NegativeCountError(SpecError, OverflowError):
 
 class UnsupportedSpecError(SpecError, UnsupportedError):
     """A setting that the reference knows and this package does not run."""
+
+
+class MisfitError(ValueError):
+    """What a check of a whole model raises if one field is to blame, so that messages name it.
+
+    Attributes:
+        field: Path of the field, seen from the model: ``engine.worker_type``.
+    """
+
+    def __init__(self, field: str, text: str) -> None:
+        """Blame ``field``; ``text`` holds the reference's words."""
+        super().__init__(text)
+        self.field = field

@@ -55,7 +55,8 @@ class RustInteger(RustType):
 class Refusal:
     """The reference's own text for a value of the right type that is not allowed.
 
-    The value is appended as ``, got …`` and then ``hint``, so neither belongs into ``text``.
+    The value is appended as ``, got …`` and then ``hint``, so neither belongs into ``text``. Of a
+    number with two bounds it is the text for the lower one.
     """
 
     text: str

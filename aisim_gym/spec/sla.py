@@ -7,6 +7,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from aisim_gym.number_text import number_text
 from aisim_gym.spec.model import SpecModel
+from aisim_gym.spec.refusals import MisfitError
 from aisim_gym.spec.scalars import Real
 
 
@@ -35,7 +36,7 @@ class SlaSpec(SpecModel):
             )
         for name in ("ttft_ms", "itl_ms", "e2e_ms"):
             if getattr(self, name) == 0:
-                raise ValueError(
-                    f"invalid replay spec: sla.{name} must be finite and positive, got 0"
+                raise MisfitError(
+                    name, f"invalid replay spec: sla.{name} must be finite and positive, got 0"
                 )
         return self

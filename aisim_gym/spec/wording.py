@@ -21,7 +21,7 @@ from pydantic_core import ErrorDetails
 
 from aisim_gym.errors import SpecError
 from aisim_gym.number_text import number_text
-from aisim_gym.spec.refusals import NegativeCountError, UnsupportedSpecError
+from aisim_gym.spec.refusals import MisfitError, NegativeCountError, UnsupportedSpecError
 from aisim_gym.spec.scalars import OUT_OF_RANGE, Refusal, RustInteger, RustType
 
 BOUND_ERRORS = frozenset(
@@ -89,19 +89,22 @@ class Place:
         return next(self.markers(kind), None)
 
     def told(self, complaint: Complaint) -> str:
-        """Return the complaint with its path."""
+        """Return the full path and then the complaint, the reference's text unchanged.
+
+        Path and text are merged where the text begins with the end of the path, or with a parse
+        prefix and the whole path.
+        """
         prefix, depth = self.prefix
-        if complaint.is_semantic and self.path and complaint.text.startswith(self.path[-1]):
-            return ".".join((*self.path[:-1], complaint.text))  # the text names the field itself
+        full_path = ".".join(self.path)
+        if complaint.is_semantic:
+            for i in range(len(self.path)):
+                if complaint.text.startswith(".".join(self.path[i:])):
+                    return ".".join((*self.path[:i], complaint.text))
         if complaint.is_semantic or not prefix or depth > len(self.path):
-            parts = [".".join(self.path), complaint.text]
+            parts = [full_path, complaint.text]
         else:
-            parts = [
-                ".".join(self.path[:depth]),
-                prefix,
-                ".".join(self.path[depth:]),
-                complaint.text,
-            ]
+            inner_path = ".".join(self.path[depth:])
+            parts = [full_path if depth else "", prefix, inner_path, complaint.text]
         return ": ".join(part for part in parts if part)
 
 
@@ -117,13 +120,21 @@ def spec_error(
         source: File the values come from, named at the end of every line.
     """
     told: list[tuple[bool, str, type[SpecError]]] = []
-    for details in error.errors(include_url=False):
+    problems = error.errors(include_url=False)
+    for details in problems:
+        if details["type"] == "too_short" and _has_problem_below(details["loc"], problems):
+            continue  # pydantic counts only the items that are valid
         place = locate(model, details["loc"], at=at)
         complaint = complain(place, details)
         line = place.told(complaint) + (f" ({source})" if source else "")
         told.append((complaint.is_semantic, line, complaint.kind))
     told.sort(key=lambda entry: entry[0])
     return told[0][2]("\n".join(line for _, line, _ in told))
+
+
+def _has_problem_below(location: tuple[int | str, ...], problems: Sequence[ErrorDetails]) -> bool:
+    depth = len(location)
+    return any(len(loc) > depth and loc[:depth] == location for loc in (p["loc"] for p in problems))
 
 
 def locate(model: type[BaseModel], location: Iterable[int | str], *, at: str = "") -> Place:
@@ -156,12 +167,20 @@ def complain(place: Place, details: ErrorDetails) -> Complaint:
     error_type, value = details["type"], details["input"]
     if error_type == "value_error":
         cause = details.get("ctx", {})["error"]
+        if isinstance(cause, MisfitError):
+            place.path += cause.field.split(".")
         kind = type(cause) if isinstance(cause, SpecError) else SpecError
         return Complaint(str(cause), True, kind)
     if error_type in {"extra_forbidden", "invalid_key"}:
         return _unknown_field(place)
     if error_type == "missing":
-        return Complaint(f"missing field `{place.path.pop()}`")
+        meaning = f" ({place.info.description})" if place.info and place.info.description else ""
+        return Complaint(f"missing field `{place.path.pop()}`{meaning}")
+    if error_type == "too_short":
+        limits = details.get("ctx", {})
+        return Complaint(
+            f"got {limits['actual_length']} items, expected at least {limits['min_length']}"
+        )
     if error_type == "none_required":
         return Complaint(
             f"`{place.path[-1]}` is not supported by aisim-gym; leave it out",
@@ -258,6 +277,11 @@ def _unknown_variant(value: str, variants: Sequence[str]) -> str:
 
 
 def _out_of_bounds(place: Place, error_type: str, value: int | float) -> Complaint:
+    refusal = place.marker(Refusal)
+    if error_type == "less_than_equal" and refusal is not None:  # its text is of the other bound
+        most = next(cast(float, mark.le) for mark in place.markers(Le))
+        text = f"{place.name} must be at most {number_text(most)}, got {number_text(value)}"
+        return Complaint(text, True)
     integer = place.marker(RustInteger)
     if integer is not None and not integer.holds(value):
         if integer.is_argument and value < 0:
@@ -271,7 +295,6 @@ def _out_of_bounds(place: Place, error_type: str, value: int | float) -> Complai
     got = f"got {number_text(value)}"
     if error_type == "finite_number" and place.prefix[0]:
         return Complaint(f"{NOT_JSON}, {got}; expected a finite number")
-    refusal = place.marker(Refusal)
     if refusal is not None:
         hint = f"; {refusal.hint}" if refusal.hint else ""
         return Complaint(f"{refusal.text}, {got}{hint}", True)

@@ -17,6 +17,7 @@ from pydantic import (
 from aisim_gym.number_text import number_text
 from aisim_gym.spec.generator import GeneratorSpec
 from aisim_gym.spec.model import SpecModel
+from aisim_gym.spec.refusals import MisfitError
 from aisim_gym.spec.scalars import Count, Integer, Real, Refusal, RustType
 
 TraceFormat = Literal[
@@ -88,21 +89,23 @@ class WorkloadSpec(SpecModel):
     def _check_source_and_pace(self) -> Self:
         count = len(self.trace_files)
         if count == 0 and "trace_files" in self.model_fields_set:
-            raise ValueError(
+            raise MisfitError(
+                "trace_files",
                 "trace replay requires at least one trace file, got none; leave trace_files out "
-                "when the requests come from elsewhere"
+                "when the requests come from elsewhere",
             )
         if count > 0 and self.generator is not None:
             raise ValueError("trace_files and generator are mutually exclusive, got both")
         if count > 1 and self.trace_format not in MULTI_FILE_FORMATS:
-            raise ValueError(
-                f"trace_format='{self.trace_format}' requires exactly one trace file, got {count}"
+            raise MisfitError(
+                "trace_files",
+                f"trace_format='{self.trace_format}' requires exactly one trace file, got {count}",
             )
         ratio = self.arrival_speedup_ratio
         if self.replay_concurrency is None and not (math.isfinite(ratio) and ratio > 0):
-            raise ValueError(
-                f"ratio must be a finite positive number, got {number_text(ratio)} "
-                "for arrival_speedup_ratio"
+            raise MisfitError(
+                "arrival_speedup_ratio",
+                f"ratio must be a finite positive number, got {number_text(ratio)}",
             )
         return self
 

@@ -1,13 +1,18 @@
 """``aisim-gym replay``: spec file and flags, results, errors."""
 
 import json
+import re
+import sys
 from pathlib import Path
 
 import pytest
 from support.cli import run_cli
 
+from aisim_gym.cli.results_table import NO_SAMPLES
+from aisim_gym.cli.run_folder import prepare_folder
 from aisim_gym.cli.spec_options import SpecOptions, build_spec
 from aisim_gym.errors import SpecError
+from aisim_gym.replay import Replay
 from aisim_gym.spec import AggregatedFleet, DisaggregatedFleet, load_spec
 
 FILES = {
@@ -119,6 +124,14 @@ def test_prefill_flag_does_not_fit_an_aggregated_file(spec_file: Path) -> None:
         (["TRACE", "--policy", "hap"], "unknown planner 'hap'; did you mean `hpa`?"),
         (["TRACE", "--policy", "hpa", "--param", "tolerence_up=1"], "did you mean `tolerance_up`"),
         (["TRACE", "--policy", "schedule", "--param", "entrys=1"], "--policy schedule: "),
+        (["TRACE", "--policy", "static"], "its parameters are given with --param NAME=VALUE"),
+        (["TRACE", "--policy", "schedule"], "its parameters are given with --param NAME=VALUE"),
+        (["TRACE", "--set", "ticks.initial_tick_ms=0"], "ticks.initial_tick_ms: got 0"),
+        (["TRACE", "--parquet"], "--parquet: there is nowhere to write to"),
+        (
+            ["TRACE", "--parquet", "--out", "x", "--set", "capture_per_request=false"],
+            "--parquet: there are no records per request",
+        ),
         (["TRACE", "--param", "a=1"], "--param: there is no planner"),
         (["TRACE", "--policy", "hpa", "--param", "a"], "--param: got 'a', expected name=value"),
         (["TRACE", "--set", "fleet.num_worker=2"], "did you mean `num_workers`?"),
@@ -148,3 +161,108 @@ def test_bad_field_of_a_file_names_the_file(spec_file: Path) -> None:
     assert result.status == 2
     assert "router_mod" in result.err
     assert spec_file.name in result.err
+
+
+def test_typo_is_told_rather_than_the_missing_workload(spec_file: Path) -> None:
+    spec_file.write_text('[fleet]\nkind = "agg"\nnum_worker = 2\n')
+    result = run_cli("replay", spec_file)
+    assert result.status == 2
+    assert "did you mean `num_workers`?" in result.err
+    assert "no workload" not in result.err
+
+
+def test_first_tick_of_the_spec_comes_before_that_of_the_planner(
+    spec_file: Path, tmp_path: Path
+) -> None:
+    arguments = ("--policy", "static", "--param", "replicas=2", "--out", tmp_path / "run")
+    result = run_cli("replay", spec_file, *arguments, "--set", "ticks.initial_tick_ms=2500")
+    assert result.status == 0, result.err
+    _, first = (tmp_path / "run" / "ticks.csv").read_text().splitlines()
+    assert first.startswith("0,2500.0,")
+
+
+@pytest.mark.parametrize("place", ["spec.toml", "spec.toml/inside"])
+def test_unusable_folder_is_told_before_anything_runs(
+    spec_file: Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Replay, "follow", lambda *_: pytest.fail("it ran"))
+    out = spec_file.parent / place
+    result = run_cli("replay", spec_file, "--out", out)
+    assert result.status == 2
+    assert result.err == (
+        f"aisim-gym: --out {out}: not a folder; expected a folder that can be created or "
+        "written to\n"
+    )
+
+
+def test_folder_without_permission_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(**_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("aisim_gym.cli.run_folder.tempfile.TemporaryFile", refuse)
+    with pytest.raises(ValueError, match=r"^--out .*: Permission denied; expected a folder"):
+        prepare_folder(tmp_path)
+
+
+def test_table_is_printed_even_if_writing_fails(
+    spec_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr("aisim_gym.cli.run_folder.write_run", fail)
+    result = run_cli("replay", spec_file, "--out", tmp_path / "run")
+    assert result.status == 2
+    assert "disk full" in result.err
+    assert "20 of 20 arrived" in result.out
+
+
+def test_run_that_reaches_its_time_limit_is_partial(spec_file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    result = run_cli("replay", spec_file, "--max-sim-time-ms", "4100", "--out", out)
+    assert result.status == 0, result.err
+    assert json.loads((out / "manifest.json").read_text())["is_partial"] is True
+    rows = _rows(result.out)
+    assert rows["state"] == "partial: stopped at max_sim_time_ms"
+    assert rows["requests unfinished"] == "1"
+    assert rows["requests not arrived"] == "11"
+
+
+def test_requests_that_do_not_fit_are_counted_and_nothing_is_measured(
+    spec_file: Path, trace: Path
+) -> None:
+    line = trace.read_text().splitlines()[0]
+    trace.write_text(line.replace("300", "100000").replace("[0]", str(list(range(196)))) + "\n")
+    result = run_cli("replay", spec_file, "--ttft-slo-ms", "100")
+    assert result.status == 0, result.err
+    rows = _rows(result.out)
+    assert rows["requests completed"] == "0 of 1 arrived"
+    assert rows["requests rejected"] == "1"
+    assert rows["SLO met by"] == "0.00 % of requests"
+    assert "requests unfinished" not in rows
+    assert {rows["TTFT p50 / p99"], rows["ITL p50 / p99"], rows["goodput"]} == {NO_SAMPLES}
+
+
+def test_parquet_is_written_if_asked_for(spec_file: Path, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    out = tmp_path / "run"
+    result = run_cli("replay", spec_file, "--out", out, "--parquet")
+    assert result.status == 0, result.err
+    assert "requests.parquet" in result.out
+    assert (out / "requests.parquet").read_bytes().startswith(b"PAR1")
+
+
+def test_parquet_without_pyarrow_names_the_extra_and_nothing_runs(
+    spec_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    result = run_cli("replay", spec_file, "--out", tmp_path / "run", "--parquet")
+    assert result.status == 2
+    assert "pip install 'aisim-gym[parquet]'" in result.err
+    assert not (tmp_path / "run").exists()
+
+
+def _rows(out: str) -> dict[str, str]:
+    """Return the rows of the results table."""
+    cells = (re.split("[│┃]", line) for line in out.splitlines())
+    return {row[1].strip(): row[2].strip() for row in cells if len(row) == 4}

@@ -1,4 +1,4 @@
-"""What Gymnasium, Stable-Baselines3 and their users check (env-checklist.md 3.1, 3.2)."""
+"""What Gymnasium, Stable-Baselines3 and their users check."""
 
 import copy
 import json

@@ -1,4 +1,4 @@
-"""Seeds, ends, costs of an episode (field-cases.md A, C; policies.md §18.2; rulings.md 11)."""
+"""Seeds, ends, costs of an episode (policies.md §18.2; rulings.md 11)."""
 
 import random
 from collections.abc import Callable

@@ -14,8 +14,9 @@ from aisim_gym.envs import ScalingEnv, StepOutcome, Targets
 from aisim_gym.envs.observation import MetricsObservation, fit_to_space
 from aisim_gym.envs.outcomes import OutcomeLedger
 from aisim_gym.envs.reward import CostSloReward
-from aisim_gym.errors import WorkloadError
+from aisim_gym.errors import SpecError, WorkloadError
 from aisim_gym.replay import Replay, ScalingDecision
+from aisim_gym.report import summarize
 from aisim_gym.workload import requests_from_arrays
 
 EnvBuilder = Callable[..., ScalingEnv]
@@ -216,7 +217,6 @@ def test_workers_at_the_start_are_an_option(make_env: EnvBuilder) -> None:
     [
         ({"worker": 2}, "unknown option 'worker'; did you mean `workers`"),
         ({"workers": 9}, r"num_workers: got 9, expected 1 \(min_workers\) to 8"),
-        ({"workers": 2.0}, "workers: got 2.0, expected an integer"),
         ({"start_s": -1.0}, "start_s: got -1.0"),
         ({"duration_s": 0.0}, "duration_s: got 0.0"),
         ({"start_s": math.nan}, "start_s: got nan"),
@@ -226,6 +226,24 @@ def test_wrong_options_are_refused(
     options: dict[str, Any], message: str, make_env: EnvBuilder
 ) -> None:
     with pytest.raises(ValueError, match=message):
+        make_env(AGG).reset(options=options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"workers": 2.0}, "options.workers: got 2.0, expected an integer"),
+        ({"workers": True}, "options.workers: got True, expected an integer"),
+        ({"start_s": "x"}, "options.start_s: got 'x', expected a number >= 0"),
+        ({"duration_s": None}, "options.duration_s: got None, expected a number > 0"),
+        (5, "options: got 5, expected a mapping or None"),
+        ([], r"options: got \[\], expected a mapping or None"),
+    ],
+)
+def test_options_of_a_wrong_type_are_refused(
+    options: Any, message: str, make_env: EnvBuilder
+) -> None:
+    with pytest.raises(TypeError, match=f"^{message}$"):
         make_env(AGG).reset(options=options)
 
 
@@ -254,6 +272,107 @@ def test_wrong_arguments_are_refused(
 ) -> None:
     with pytest.raises((ValueError, TypeError), match=message):
         make_env(AGG, **arguments)
+
+
+@pytest.mark.parametrize("name", ["ttft_slo_ms", "itl_slo_ms"])
+@pytest.mark.parametrize(
+    ("limit_ms", "error", "message"),
+    [
+        (None, TypeError, "got None, expected a number > 0 and finite"),
+        ("500", TypeError, "got '500', expected a number > 0 and finite"),
+        (True, TypeError, "got True, expected a number > 0 and finite"),
+        (0, ValueError, "got 0, expected > 0 and finite"),
+        (-1.5, ValueError, "got -1.5, expected > 0 and finite"),
+        (math.nan, ValueError, "got nan, expected > 0 and finite"),
+        (math.inf, ValueError, "got inf, expected > 0 and finite"),
+    ],
+)
+def test_latency_limit_must_be_a_positive_number(
+    name: str, limit_ms: Any, error: type[Exception], message: str, make_env: EnvBuilder
+) -> None:
+    with pytest.raises(error, match=rf"^{name}: {message} \(ms\)$"):
+        make_env(AGG, **{name: limit_ms})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"requests": [1]}, r"requests: got list, expected a RequestTable \(.*\) or None"),
+        ({"tick_s": "3"}, "tick_s: got '3', expected a number > 0 and finite"),
+        ({"horizon_s": "9"}, "horizon_s: got '9', expected a number larger than tick_s, or None"),
+        (
+            {"max_workers": 8.5},
+            "max_workers: got 8.5, expected an integer >= min_workers: .* action space",
+        ),
+        ({"min_workers": "1"}, "min_workers: got '1', expected an integer >= 0"),
+        ({"max_gpus": 7.5}, "max_gpus: got 7.5, expected an integer >= 1, or None"),
+        ({"generator": 5}, "generator: got 5, expected a mapping of GeneratorSpec fields or None"),
+        ({"trace": 5}, "trace: got 5, expected a path or None"),
+        ({"capture_details": "no"}, "capture_details: got 'no', expected True or False"),
+        (
+            {"action": {"name": "deltas", "max_delta": 1.5}},
+            "action 'deltas': max_delta: got 1.5, expected an integer >= 1",
+        ),
+        (
+            {"reward": {"name": "cost_slo", "price": "1"}},
+            "reward 'cost_slo': price: got '1', expected a number >= 0 and finite",
+        ),
+    ],
+)
+def test_arguments_of_a_wrong_type_are_refused(
+    arguments: dict[str, Any], message: str, make_env: EnvBuilder
+) -> None:
+    with pytest.raises(TypeError, match=f"^{message}$"):
+        make_env(AGG, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ({"generator": {"peak": 1}}, "generator.peak: unknown field `peak`, expected one of"),
+        (
+            {"generator": {"peak_rate_rps": 1}},
+            "generator.peak_rate_rps must be at least base_rate_rps, got 1 and 3",
+        ),
+        ({"fleet": 5}, "fleet: invalid type: integer `5`, expected a table with `kind`"),
+    ],
+)
+def test_errors_in_tables_begin_with_the_argument(
+    arguments: dict[str, Any], line: str, make_env: EnvBuilder
+) -> None:
+    with pytest.raises(SpecError) as raised:
+        make_env(AGG, **arguments)
+    assert str(raised.value).startswith(line)
+
+
+def test_numbers_of_numpy_are_numbers(env_id: str, make_env: EnvBuilder) -> None:
+    env = make_env(
+        env_id,
+        ttft_slo_ms=np.float32(500.0),
+        itl_slo_ms=np.int64(30),
+        tick_s=np.float32(10.0),
+        max_workers=np.int64(8),
+    )
+    plain = make_env(env_id)
+    assert env.observation_space == plain.observation_space
+    assert env.action_space == plain.action_space
+    assert np.array_equal(env.reset(seed=1)[0], plain.reset(seed=1)[0])
+
+
+def test_gpu_hours_are_those_of_the_report(env_id: str, make_env: EnvBuilder) -> None:
+    fleet = make_env(env_id).default_fleet()
+    for launch in ("prefill", "decode", "engine"):
+        if launch in fleet:
+            fleet[launch] |= {"tensor_parallel_size": 2, "dp_size": 3}
+    env = make_env(env_id, fleet=fleet)
+    _, info = env.reset(seed=1)
+    ended = False
+    while not ended:
+        _, _, terminated, truncated, info = env.step(env.action_space.sample())
+        ended = terminated or truncated
+    assert env.fleet_description.decode.gpus_per_worker == 6
+    assert env.fleet_description.decode.dp_size == 3
+    assert info["total_gpu_hours"] == pytest.approx(summarize(env.replay).summary["gpu_hours"])
 
 
 def test_fleet_of_the_other_topology_is_refused(make_env: EnvBuilder) -> None:
@@ -286,8 +405,16 @@ def test_request_that_can_never_run_is_refused_when_the_environment_is_built(
         if launch in fleet:
             fleet[launch]["engine"] |= engine
     requests = requests_from_arrays([0.0, 1.0], [10, lengths[0]], [10, lengths[1]])
-    with pytest.raises(WorkloadError, match=rf"1 request\(s\) can never run .* {message}"):
+    with pytest.raises(WorkloadError, match=rf"1 request\(s\) can never run on an? \w+ worker, .* {message}"):
         make_env(env_id, fleet=fleet, requests=requests)
+
+
+def test_worker_of_an_impossible_request_is_named(make_env: EnvBuilder) -> None:
+    requests = requests_from_arrays([0.0], [200_000], [1])
+    with pytest.raises(WorkloadError, match="can never run on an aggregated worker, the first"):
+        make_env(AGG, requests=requests)
+    with pytest.raises(WorkloadError, match="can never run on a prefill worker, the first"):
+        make_env(DISAGG, requests=requests)
 
 
 def test_longest_request_that_fits_runs(env_id: str, make_env: EnvBuilder) -> None:

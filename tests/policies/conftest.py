@@ -18,6 +18,7 @@ from aisim_gym.replay import (
 ROLE = RoleDescription(
     startup_s=20.0,
     gpus_per_worker=1,
+    dp_size=1,
     max_batched_tokens=8192,
     max_seqs=256,
     max_kv_tokens=131_072,

@@ -53,7 +53,7 @@ def test_ratio_is_rounded_half_up_and_leaves_a_worker_for_each_pool(
 def test_schedule_changes_at_the_first_tick_at_or_after_each_entry(
     make_fleet: Fleets, make_snapshot: Snapshots, make_pool: Pools
 ) -> None:
-    policy = Schedule([(0.0, 1, 1), (20.0, 1, 3), (100.0, 2, 1)])
+    policy = Schedule(entries=[(0.0, 1, 1), (20.0, 1, 3), (100.0, 2, 1)])
     policy.reset(make_fleet("disagg", tick_s=15.0))
     assert policy.initial_tick_ms() == 0.0
     one = make_pool([None])
@@ -98,4 +98,4 @@ def test_incomplete_split_is_refused(parameters: dict[str, Any]) -> None:
 
 def test_schedule_out_of_order_is_refused() -> None:
     with pytest.raises(ValueError, match="ascending"):
-        Schedule([(5.0, 1, 1), (5.0, 1, 2)])
+        Schedule(entries=[(5.0, 1, 1), (5.0, 1, 2)])

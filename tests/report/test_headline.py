@@ -40,7 +40,7 @@ def test_numbers_are_those_of_the_summary() -> None:
         summary["p99_ttft_ms"],
     )
     assert (line.itl_p50_ms, line.itl_p99_ms) == (summary["median_itl_ms"], summary["p99_itl_ms"])
-    assert line.scale_events == 2
+    assert line.num_scale_events == 2
 
 
 def test_scaling_is_counted_even_if_its_details_are_not_captured() -> None:

@@ -1,6 +1,7 @@
 """Pictures: what is on them, and that nothing else changes."""
 
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from support.fleets import arrivals, every, run_small, small_fleet
 from aisim_gym.replay import Replay
 from aisim_gym.report import headline
 from aisim_gym.report.plots import describe_headline, draw_run, plot_run, time_text
+from aisim_gym.workload import RequestTable
 
 pytest.importorskip("matplotlib")
 
@@ -75,6 +77,43 @@ def test_run_that_has_not_begun_is_drawn(tmp_path: Path) -> None:
     replay = Replay(small_fleet(workers=2), arrivals([5.0]))
     plot_run(replay, tmp_path / "run.png")
     assert "stopped at 0 s" in draw_run(replay).get_suptitle()
+
+
+@pytest.mark.parametrize(
+    "requests",
+    [
+        arrivals([]),
+        arrivals([0.0, 5.0], output_tokens=0),
+        arrivals([0.0, 5.0], output_tokens=1),
+        arrivals([0.0, 5.0], input_tokens=1000),
+    ],
+    ids=["none", "no-output", "one-token", "rejected"],
+)
+@pytest.mark.parametrize("sla", [{}, SLO])
+def test_panels_without_data_are_drawn_without_a_warning(
+    requests: RequestTable, sla: dict[str, float], tmp_path: Path
+) -> None:
+    spec = small_fleet(prefill=1, decode=1, engine={"num_gpu_blocks": 8}, sla=sla)
+    replay = run_small(spec, requests).replay
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        plot_run(replay, tmp_path / "run.png")
+
+
+def test_title_omits_what_was_not_measured() -> None:
+    spec = small_fleet(workers=1, sla=SLO)
+    nothing = run_small(spec, arrivals([])).replay
+    assert describe_headline(headline(nothing), nothing) == "0.00 GPU-hours"
+    one_token = run_small(spec, arrivals([0.0], output_tokens=1)).replay
+    assert "TTFT p99 10 ms" in describe_headline(headline(one_token), one_token)
+    assert "ITL" not in describe_headline(headline(one_token), one_token)
+
+
+def test_title_says_where_the_time_limit_stopped_the_run() -> None:
+    spec = small_fleet(workers=1, max_sim_time_ms=2000.0)
+    replay = run_small(spec, arrivals(every(500.0, 8))).replay
+    assert replay.is_done
+    assert draw_run(replay).get_suptitle().startswith("Replay (stopped at 2 s)\n")
 
 
 def test_pyplot_and_settings_stay_as_they_are(replay: Replay, tmp_path: Path) -> None:
