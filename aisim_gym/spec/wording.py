@@ -280,7 +280,7 @@ def _out_of_bounds(place: Place, error_type: str, value: int | float) -> Complai
     refusal = place.marker(Refusal)
     if error_type == "less_than_equal" and refusal is not None:  # its text is of the other bound
         most = next(cast(float, mark.le) for mark in place.markers(Le))
-        text = f"{place.name} must be at most {number_text(most)}, got {number_text(value)}"
+        text = f"{place.name} must be at most {number_text(most)}, got {value}"
         return Complaint(text, True)
     integer = place.marker(RustInteger)
     if integer is not None and not integer.holds(value):

@@ -290,7 +290,7 @@ def test_wrong_arguments_are_refused(
 def test_latency_limit_must_be_a_positive_number(
     name: str, limit_ms: Any, error: type[Exception], message: str, make_env: EnvBuilder
 ) -> None:
-    with pytest.raises(error, match=rf"^{name}: {message} \(ms\)$"):
+    with pytest.raises(error, match=rf"^{name}: {message} \(ms\)"):
         make_env(AGG, **{name: limit_ms})
 
 
@@ -322,7 +322,7 @@ def test_latency_limit_must_be_a_positive_number(
 def test_arguments_of_a_wrong_type_are_refused(
     arguments: dict[str, Any], message: str, make_env: EnvBuilder
 ) -> None:
-    with pytest.raises(TypeError, match=f"^{message}$"):
+    with pytest.raises(TypeError, match=f"^{message}"):  # Gymnasium appends the arguments
         make_env(AGG, **arguments)
 
 
@@ -405,7 +405,7 @@ def test_request_that_can_never_run_is_refused_when_the_environment_is_built(
         if launch in fleet:
             fleet[launch]["engine"] |= engine
     requests = requests_from_arrays([0.0, 1.0], [10, lengths[0]], [10, lengths[1]])
-    with pytest.raises(WorkloadError, match=rf"1 request\(s\) can never run on an? \w+ worker, .* {message}"):
+    with pytest.raises(WorkloadError, match=rf"1 request\(s\) can never run .* {message}"):
         make_env(env_id, fleet=fleet, requests=requests)
 
 

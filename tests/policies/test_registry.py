@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from aisim_gym.errors import SpecError
 from aisim_gym.policies import POLICIES, HpaPolicy, make_policy
 from aisim_gym.replay import FleetDescription, PoolSnapshot, ScalingDecision, ScalingSnapshot
 
@@ -34,6 +35,35 @@ def test_unknown_name_is_answered_with_a_guess_and_the_list() -> None:
 def test_unknown_parameter_is_refused() -> None:
     with pytest.raises(ValueError, match="unknown field `tolerence_up`"):
         make_policy("hpa", tolerence_up=0.2)
+
+
+def test_wrong_item_is_the_only_complaint_about_its_list() -> None:
+    with pytest.raises(SpecError) as raised:
+        make_policy("hpa", metrics=["conc"])
+    assert str(raised.value) == 'metrics.0: invalid type: string "conc", expected a table'
+
+
+def test_empty_list_is_refused_with_the_least_length() -> None:
+    with pytest.raises(SpecError, match=r"^metrics: got 0 items, expected at least 1$"):
+        make_policy("hpa", metrics=[])
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("static", "expected either prefill and decode, or replicas for an aggregated fleet"),
+        ("static-from-ratio", r"missing field `total_gpus` \(GPUs of the whole fleet, > 0\)"),
+        ("schedule", r"missing field `entries` \(\(seconds, prefill workers, decode workers\), "),
+    ],
+)
+def test_missing_parameter_is_named_with_what_is_allowed(name: str, message: str) -> None:
+    with pytest.raises(SpecError, match=f"^{message}"):
+        make_policy(name)
+
+
+def test_misspelt_parameter_of_a_schedule_is_guessed() -> None:
+    with pytest.raises(SpecError, match="unknown field `entry`, expected `entries`; did you mean"):
+        make_policy("schedule", entry=[(0.0, 1, 1)])
 
 
 @pytest.mark.parametrize(("name", "mode"), CASES)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -85,11 +86,24 @@ def test_ranks_of_a_worker_are_summed_but_its_fullest_one_sets_the_kv_share(
         make_record(0, 1, num_decode_requests=1, sum_decode_kv_tokens=6_554),
     )
     pool = PoolSnapshot(active_ids=(0,), fpms=records)
-    view = RoleObserver("decode", make_fleet().decode).observe(
-        make_snapshot(1.0, pool), LengthMemory()
-    )
+    role = replace(make_fleet().decode, dp_size=2)
+    view = RoleObserver("decode", role).observe(make_snapshot(1.0, pool), LengthMemory())
     assert view.workers[0].conc == 4
     assert view.workers[0].kv == 1.0  # of the 65 536 tokens that each of the two ranks has
+
+
+def test_number_of_ranks_does_not_wait_for_their_records(
+    make_record: Records, make_snapshot: Snapshots, make_fleet: Fleets
+) -> None:
+    record = make_record(0, 0, sum_decode_kv_tokens=32_768)
+    pool = PoolSnapshot(active_ids=(0,), fpms=(record,))
+    snapshot = make_snapshot(1.0, pool, prefill=pool)
+    role = replace(make_fleet().decode, dp_size=2, max_seqs=16)
+    views = [
+        RoleObserver(name, role).observe(snapshot, LengthMemory()) for name in ("prefill", "decode")
+    ]
+    assert views[1].workers[0].kv == 0.5
+    assert [view.slots for view in views] == [16.0, 32.0]
 
 
 @pytest.mark.parametrize(("role", "slots"), [("prefill", 8.0), ("decode", 131_072 / 1088)])

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aisim_gym.errors import SpecError
+from aisim_gym.replay import Replay
 from aisim_gym.spec import (
     AggregatedFleet,
     DisaggregatedFleet,
@@ -111,7 +112,8 @@ def test_every_line_of_an_error_names_file_and_field(tmp_path: Path) -> None:
     assert len(lines) == 2
     assert all(line.endswith(f"({path})") for line in lines)
     assert lines[0].startswith(
-        "fleet.decode: invalid engine launch config: engine.blok_size: unknown field `blok_size`"
+        "fleet.decode.engine.blok_size: invalid engine launch config: engine.blok_size: "
+        "unknown field `blok_size`"
     )
     assert "did you mean `block_size`?" in lines[0]
     assert lines[1].startswith("fleet.num_decode_workers: invalid replay spec: decode pool must")
@@ -150,6 +152,22 @@ def test_unreadable_files_are_refused_with_their_name(tmp_path: Path) -> None:
 def test_specs_are_written_as_json_only(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"expected a file name that ends in \.json"):
         dump_spec(ReplaySpec(fleet=AggregatedFleet()), tmp_path / "spec.toml")
+
+
+@pytest.mark.parametrize(
+    ("source", "given"), [(None, "None"), (5, "5"), ([], r"\[\]"), (b"a.toml", "b'a.toml'")]
+)
+def test_what_is_no_spec_is_refused(source: Any, given: str) -> None:
+    message = f"^spec: got {given}, expected a ReplaySpec, a mapping or a path$"
+    with pytest.raises(TypeError, match=message):
+        load_spec(source)
+    with pytest.raises(TypeError, match=message):
+        Replay(source)
+
+
+def test_spec_is_returned_as_it_is() -> None:
+    spec = ReplaySpec(fleet=AggregatedFleet())
+    assert load_spec(spec) is spec
 
 
 positive_ms = st.floats(0.001, 1e9)

@@ -162,7 +162,8 @@ def test_negative_count_is_also_an_overflow_error() -> None:
 
 
 def test_error_in_engine_arguments_names_the_argument() -> None:
-    with pytest.raises(SpecError, match=r"^decode_engine_args: invalid engine launch config: dp:"):
+    message = r"^decode_engine_args\.dp: invalid engine launch config: dp: unknown field"
+    with pytest.raises(SpecError, match=message):
         replay_spec_from_reference_arguments(
             prefill_engine_args=PREFILL, decode_engine_args={"dp": 1}
         )

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from aisim_gym.errors import SpecError
+from aisim_gym.replay import ScalingDecision
 from aisim_gym.spec import (
     AggregatedFleet,
     EngineSpec,
@@ -21,6 +22,8 @@ from aisim_gym.spec import (
     WorkloadSpec,
     load_spec,
 )
+
+SGLANG_WITHOUT_BUDGET = {"backend": "sglang", "sglang": {"max_prefill_tokens": 0}}
 
 
 def replay_with(**fields: Any) -> ReplaySpec:
@@ -38,7 +41,8 @@ def replay_with(**fields: Any) -> ReplaySpec:
         ),
         (
             {"fleet": {"kind": "disagg"}},
-            "fleet: missing field `prefill`\nfleet: missing field `decode`",
+            "fleet: missing field `prefill` (Launch config; engine.worker_type must be prefill)\n"
+            "fleet: missing field `decode` (Launch config; engine.worker_type must be decode)",
         ),
         (
             {"fleet": {"kind": "agg", "num_worker": 1}},
@@ -51,13 +55,81 @@ def replay_with(**fields: Any) -> ReplaySpec:
         ),
         (
             {"fleet": {"kind": "agg", "engine": {"dp_size": True}}},
-            "fleet.engine: invalid engine launch config: dp_size: invalid type: boolean `true`, "
-            "expected u32 (an integer from 0 to 4294967295)",
+            "fleet.engine.dp_size: invalid engine launch config: dp_size: invalid type: "
+            "boolean `true`, expected u32 (an integer from 0 to 4294967295)",
         ),
         (
             {"fleet": {"kind": "agg", "engine": {"engine": {"backend": "vlm"}}}},
-            "fleet.engine: invalid engine launch config: engine.backend: unknown variant `vlm`, "
-            "expected one of `vllm`, `sglang`, `trtllm`; did you mean `vllm`?",
+            "fleet.engine.engine.backend: invalid engine launch config: engine.backend: "
+            "unknown variant `vlm`, expected one of `vllm`, `sglang`, `trtllm`; "
+            "did you mean `vllm`?",
+        ),
+        (
+            {"fleet": {"kind": "agg", "engine": {"engine": {"timing_model": {"type": "fixed"}}}}},
+            "\n".join(
+                "fleet.engine.engine.timing_model: invalid engine launch config: "
+                f"engine.timing_model: missing field `{part}_ms` "
+                f"(Added to a pass that {part}s anything, ms, >= 0)"
+                for part in ("prefill", "decode")
+            ),
+        ),
+        (
+            {"fleet": {"kind": "agg", "engine": 3}},
+            "fleet.engine: invalid engine launch config: invalid type: integer `3`, "
+            "expected a table with `engine`",
+        ),
+        (
+            {"fleet": {"kind": "agg", "engine": {"engine": {"block_size": 1}}}},
+            "fleet.engine.engine.block_size: vLLM/TRT-LLM block_size must be at least two, got 1",
+        ),
+        (
+            {"fleet": {"kind": "agg", "engine": {"engine": {"prefill_decode_interval": 1}}}},
+            "fleet.engine.engine.prefill_decode_interval is supported only for backend=sglang, "
+            "got 1 with backend=vllm",
+        ),
+        (
+            {"fleet": {"kind": "agg", "engine": {"engine": SGLANG_WITHOUT_BUDGET}}},
+            "fleet.engine.engine.sglang.max_prefill_tokens must be positive, got 0",
+        ),
+        (
+            {"fleet": {"kind": "agg", "engine": {"engine": {"worker_type": "decode"}}}},
+            "fleet.engine.engine.worker_type: offline replay only supports aggregated workers, "
+            "got Decode; leave engine.worker_type out, or use a fleet of kind `disagg`",
+        ),
+        (
+            {"fleet": {"kind": "agg", "num_workers": 0}},
+            "fleet.num_workers: invalid replay spec: aggregated pool must start with at least one "
+            "worker, got 0",
+        ),
+        (
+            {"fleet": {"kind": "agg", "num_workers": 10**12}},
+            "fleet.num_workers must be at most 1000000, got 1000000000000",
+        ),
+        (
+            {
+                "fleet": {
+                    "kind": "disagg",
+                    "num_prefill_workers": 1_000_001,
+                    "num_decode_workers": 1_000_001,
+                    "prefill": {"engine": {"worker_type": "prefill"}},
+                    "decode": {"engine": {"worker_type": "decode"}},
+                }
+            },
+            "fleet.num_prefill_workers must be at most 1000000, got 1000001\n"
+            "fleet.num_decode_workers must be at most 1000000, got 1000001",
+        ),
+        (
+            {"workload": {"trace_files": []}},
+            "workload.trace_files: trace replay requires at least one trace file, got none; "
+            "leave trace_files out when the requests come from elsewhere",
+        ),
+        (
+            {"workload": {"arrival_speedup_ratio": 0}},
+            "workload.arrival_speedup_ratio: ratio must be a finite positive number, got 0",
+        ),
+        (
+            {"sla": {"itl_ms": 0}},
+            "sla.itl_ms: invalid replay spec: sla.itl_ms must be finite and positive, got 0",
         ),
         (
             {"workload": {"trace_files": "x.jsonl"}},
@@ -73,11 +145,11 @@ def replay_with(**fields: Any) -> ReplaySpec:
         ),
         (
             {"workload": {"generator": {"peak_rate_rps": 1}}},
-            "workload.generator: peak_rate_rps must be at least base_rate_rps, got 1 and 2",
+            "workload.generator.peak_rate_rps must be at least base_rate_rps, got 1 and 2",
         ),
         (
             {"workload": {"generator": {"duration_s": 100, "spike_at_s": 50}}},
-            "workload.generator: spike_at_s + spike_duration_s must not exceed duration_s, "
+            "workload.generator.spike_at_s + spike_duration_s must not exceed duration_s, "
             "got 110 and 100",
         ),
         (
@@ -107,6 +179,24 @@ def test_refusal_names_path_value_and_choices(fields: dict[str, Any], line: str)
     with pytest.raises(SpecError) as raised:
         replay_with(**fields)
     assert str(raised.value) == line
+
+
+@pytest.mark.parametrize("count", [2**63, 2**64, 10**30])
+def test_number_of_workers_beyond_any_integer_type_is_refused(count: int) -> None:
+    with pytest.raises(SpecError, match=r"^num_workers"):
+        AggregatedFleet(num_workers=count)
+
+
+def test_most_workers_of_a_pool_are_the_most_of_a_target() -> None:
+    assert AggregatedFleet(num_workers=1_000_000).num_workers == 1_000_000
+    assert ScalingDecision.of(ScalingDecision(None, 1_000_000)).target_decode == 1_000_000
+    with pytest.raises(OverflowError, match="expected at most 1000000"):
+        ScalingDecision.of(ScalingDecision(None, 1_000_001))
+
+
+def test_gpus_of_a_worker_are_those_of_all_its_ranks() -> None:
+    assert LaunchSpec().gpus_per_worker == 1
+    assert LaunchSpec(tensor_parallel_size=4, dp_size=2).gpus_per_worker == 8
 
 
 def test_unknown_trace_format_lists_the_reference_formats_and_ours() -> None:
