@@ -24,10 +24,10 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.demo ## Replay, plan and plot an example into runs/ (about 3 minutes the first time)
-	@echo "Running the demo: seconds, and about a minute before if the kernel is not compiled yet"
+	@echo "Running the demo: half a minute, and as long again if the kernel is not compiled yet"
 	@$(BIN)/aisim-gym demo --out $(RUNS)/demo
 
-test: lint kernel ## Run all checks and the whole test suite (10-20 minutes on two cores)
+test: lint kernel ## Run all checks and the whole test suite (3-10 minutes on two cores)
 	@echo "Running all tests in $(JOBS) processes: minutes"
 	@$(PYTEST) $(PARALLEL)
 	@if [ -e $(INTERPRETED) ]; then \
@@ -50,7 +50,7 @@ format: $(VENV)/.dev ## Format the sources and sort their imports
 	@$(BIN)/ruff check --fix-only --quiet --select I
 	@$(BIN)/ruff format
 
-kernel: $(VENV)/.dev ## Compile the kernel, once per version of its sources (about a minute)
+kernel: $(VENV)/.dev ## Compile the kernel, once per version of its sources (about half a minute)
 	@$(BIN)/python .ci/warm_kernel.py
 
 constraints: $(VENV)/bin/python ## Renew the pinned versions from the newest that fit
