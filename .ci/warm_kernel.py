@@ -23,7 +23,7 @@ LAST = {"target_prefill": None, "target_decode": None, "next_tick_ms": None}
 def main() -> None:
     """Run both topologies to their end."""
     if not is_compiled("advance"):
-        print("Compiling the kernel: about half a minute, once per version of its sources", flush=True)
+        print("Compiling the kernel: half a minute, once per version of its sources", flush=True)
     started_s = time.perf_counter()
     requests = requests_from_arrays([0.0, 5.0], [100, 200], [3, 4])
     for fleet in FLEETS:
