@@ -26,7 +26,7 @@ from aisim_gym.fleet.handoff import (
     source_held,
     wake_deferred,
 )
-from aisim_gym.fleet.request_seq import drop_request_seq
+from aisim_gym.fleet.request_seq import drop_request_seq, end_request
 from aisim_gym.fleet.room import ROOM_ADMISSIONS, ROOM_BLOCKS, ROOM_EVENTS, ROOM_GAPS, needs_room
 from aisim_gym.fleet.rosters import heap_pop
 from aisim_gym.fleet.tables import (
@@ -45,7 +45,6 @@ from aisim_gym.metrics.request_times import (
     REQUEST_REJECTED,
     gaps_fit,
     record_admission,
-    record_terminal,
     record_token,
 )
 from aisim_gym.metrics.traffic_window import record_completion
@@ -303,15 +302,7 @@ def _process_client_signal(w: World, s: int) -> None:
     if end == END_NONE:
         return
     drop_request_seq(w, s)
-    record_terminal(
-        row,
-        REQUEST_COMPLETED if end == END_COMPLETED else REQUEST_REJECTED,
-        w.gaps,
-        w.gap_heads,
-        w.statistics,
-        w.buckets,
-        w.clock.now_ms,
-    )
+    end_request(w, request, REQUEST_COMPLETED if end == END_COMPLETED else REQUEST_REJECTED)
     if end == END_COMPLETED:
         record_completion(w.traffic, row)
     if w.clock.is_disaggregated == 1:
@@ -326,14 +317,6 @@ def _reject_prefill(w: World, s: int) -> None:
     """Report a prompt that the prefill worker can never run; its handoff is cleaned up."""
     request = w.seqs[s].request
     drop_request_seq(w, s)
-    record_terminal(
-        w.requests[request],
-        REQUEST_REJECTED,
-        w.gaps,
-        w.gap_heads,
-        w.statistics,
-        w.buckets,
-        w.clock.now_ms,
-    )
+    end_request(w, request, REQUEST_REJECTED)
     w.handoffs[request].prefill_seq = NONE
     handoff_failed(w, request)

@@ -15,7 +15,7 @@ from aisim_gym.engine.tables import NONE
 from aisim_gym.fleet.action_queue import append_action, move_actions, pop_action
 from aisim_gym.fleet.event_heap import push_event
 from aisim_gym.fleet.placement import place_in_pool
-from aisim_gym.fleet.request_seq import add_request_seq, drop_request_seq
+from aisim_gym.fleet.request_seq import add_request_seq, drop_request_seq, end_request
 from aisim_gym.fleet.room import ROOM_BLOCKS, ROOM_EVENTS, has_room_for_seq, needs_room
 from aisim_gym.fleet.tables import (
     ACTION_ACTIVATE,
@@ -37,7 +37,7 @@ from aisim_gym.fleet.tables import (
 from aisim_gym.fleet.worker_life import refresh_worker
 from aisim_gym.fleet.world import World
 from aisim_gym.kernel import kernel
-from aisim_gym.metrics.request_times import REQUEST_CANCELED, REQUEST_FAILED, record_terminal
+from aisim_gym.metrics.request_times import REQUEST_CANCELED, REQUEST_FAILED
 
 
 @kernel
@@ -287,7 +287,7 @@ def _reserve_destination(w: World, request: int) -> None:
     row.decode_route = rank.scheduler_id
     if not accept_destination(w.engines[DECODE], rank, w.queues, w.seqs, s):
         drop_request_seq(w, s)
-        _record_terminal(w, request, REQUEST_FAILED)
+        end_request(w, request, REQUEST_FAILED)
         handoff_failed(w, request)
         return
     handoff.decode_seq = s
@@ -354,7 +354,7 @@ def _complete(w: World, request: int) -> None:
     handoff = w.handoffs[request]
     handoff.is_complete = 1
     if handoff.is_cleaning_up == 1:
-        _record_terminal(w, request, REQUEST_CANCELED)
+        end_request(w, request, REQUEST_CANCELED)
         if handoff.is_counted == 1:
             finish_logical_request(w, request)
             return
@@ -367,16 +367,3 @@ def _retire_if_over(w: World, request: int) -> None:
     if handoff.is_counted == 0 and handoff.is_complete == 1 and handoff.is_retired == 0:
         handoff.is_retired = 1
         w.clock.open_handoffs -= 1
-
-
-@kernel
-def _record_terminal(w: World, request: int, status: int) -> None:
-    record_terminal(
-        w.requests[request],
-        status,
-        w.gaps,
-        w.gap_heads,
-        w.statistics,
-        w.buckets,
-        w.clock.now_ms,
-    )

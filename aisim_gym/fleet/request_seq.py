@@ -1,8 +1,9 @@
-"""The sequence that carries a request on one rank."""
+"""A request in the fleet: the sequence that carries it on a rank, and its end."""
 
 from aisim_gym.engine.commands import create_seq, delete_seq
 from aisim_gym.fleet.world import World
 from aisim_gym.kernel import kernel
+from aisim_gym.metrics.request_times import record_terminal
 
 
 @kernel
@@ -30,3 +31,17 @@ def add_request_seq(w: World, rank_id: int, request: int, max_output_tokens: int
 def drop_request_seq(w: World, s: int) -> None:
     """Free a sequence that has left its queues and holds no blocks."""
     delete_seq(w.ranks[w.seqs[s].rank], w.seqs, w.arena, w.entries, w.entry_heads, s)
+
+
+@kernel
+def end_request(w: World, request: int, status: int) -> None:
+    """Record the outcome of a request now; the first one counts, later ones are ignored."""
+    record_terminal(
+        w.requests[request],
+        status,
+        w.gaps,
+        w.gap_heads,
+        w.statistics,
+        w.buckets,
+        w.clock.now_ms,
+    )

@@ -319,12 +319,7 @@ class Replay:
     def fork(self) -> Self:
         """Return an independent copy that continues from the same state."""
         copy = object.__new__(type(self))
-        copy.spec = self.spec
-        copy.state = self.state.copy()
-        copy.ticks = list(self.ticks)
-        copy._status = self._status
-        copy._snapshot = self._snapshot
-        copy._wall_s = self._wall_s
+        copy.__dict__.update(self.__dict__, state=self.state.copy(), ticks=list(self.ticks))
         return copy
 
     def save(self, path: str | Path) -> None:

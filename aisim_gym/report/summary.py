@@ -10,7 +10,7 @@ from aisim_gym.metrics.gap_statistics import GAP, RATE
 from aisim_gym.replay import Replay
 from aisim_gym.report.completed import CompletedRequests
 from aisim_gym.report.distribution import Distribution
-from aisim_gym.spec import AggregatedFleet, LaunchSpec, ReplaySpec, SlaSpec
+from aisim_gym.spec import AggregatedFleet, ReplaySpec, SlaSpec
 
 SHORTEST_DURATION_S = 1e-9
 """Rates are counts over the duration, or over this if the run is shorter."""
@@ -82,12 +82,8 @@ def summarize_run(replay: Replay, completed: CompletedRequests) -> dict[str, Any
 def gpus_per_worker(spec: ReplaySpec) -> tuple[int, int]:
     """Return the GPUs of a prefill and of a decode worker; an aggregated fleet has only decode."""
     if isinstance(spec.fleet, AggregatedFleet):
-        return 0, _gpus(spec.fleet.engine)
-    return _gpus(spec.fleet.prefill), _gpus(spec.fleet.decode)
-
-
-def _gpus(launch: LaunchSpec) -> int:
-    return launch.gpus_per_worker
+        return 0, spec.fleet.engine.gpus_per_worker
+    return spec.fleet.prefill.gpus_per_worker, spec.fleet.decode.gpus_per_worker
 
 
 def _goodput(completed: CompletedRequests, sla: SlaSpec, duration_s: float) -> dict[str, Any]:
