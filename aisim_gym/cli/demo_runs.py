@@ -117,7 +117,7 @@ def write_demo_run(run: DemoRun, out: Path) -> DemoFiles:
     """Write report and picture of a run into ``out``."""
     plan, folder, picture = run.plan, out / run.plan.name, out / f"{run.plan.name}.png"
     parameters: dict[str, Any] = plan.policy.parameters.model_dump(mode="json")
-    write_run(run.replay, folder, plan.title, parameters, plan.limits, picture=picture)
+    write_run(run.replay, run.report, folder, plan.title, parameters, plan.limits, picture=picture)
     return DemoFiles(folder, picture if can_plot() else None)
 
 

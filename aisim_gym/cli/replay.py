@@ -130,6 +130,7 @@ def replay(
     from aisim_gym.cli.run_folder import PICTURES_NEED, can_plot, prepare_folder, write_run
     from aisim_gym.cli.spec_options import SpecOptions, build_spec, parse_assignments
     from aisim_gym.replay import Replay, ScalingLimits
+    from aisim_gym.report import summarize
 
     options = SpecOptions(
         trace=trace,
@@ -161,10 +162,11 @@ def replay(
         except KeyboardInterrupt:
             was_interrupted = True
             narrator.note("Interrupted: what follows is the run so far")
-    Console(highlight=False).print(results_table(run))
+    report = summarize(run)
+    Console(highlight=False).print(results_table(run, report))
     if folder is not None:
         narrator.note(f"Writing to {out}")
-        files = write_run(run, folder, policy or "none", given, limits, parquet=parquet)
+        files = write_run(run, report, folder, policy or "none", given, limits, parquet=parquet)
         if not can_plot():
             narrator.note(PICTURES_NEED)
         typer.echo(f"{out}: " + ", ".join(file.name for file in files))

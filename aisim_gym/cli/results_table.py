@@ -10,17 +10,16 @@ from aisim_gym.metrics.request_times import (
     REQUEST_REJECTED,
 )
 from aisim_gym.replay import Replay
-from aisim_gym.report import Headline, Report, headline, summarize
+from aisim_gym.report import Headline, Report, headline
 
 NO_SAMPLES = "–"  # noqa: RUF001
 
 
-def results_table(replay: Replay) -> Table:
+def results_table(replay: Replay, report: Report) -> Table:
     """Return the results of a run, finished or not; a dash stands for what nothing was measured of.
 
     Requests that did not complete have a line per reason, where there are any.
     """
-    report = summarize(replay)
     numbers = headline(report)
     table = Table("measure", "value", title="Replay")
     for name, value in (*_run_rows(replay, numbers), *_result_rows(report, numbers)):

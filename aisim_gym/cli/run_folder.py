@@ -10,7 +10,7 @@ from typing import Any
 
 from aisim_gym import __version__
 from aisim_gym.replay import Replay, ScalingLimits
-from aisim_gym.report import summarize, write_report
+from aisim_gym.report import Report, write_report
 from aisim_gym.report.atomic_file import replace_file
 from aisim_gym.report.plots import plot_run
 
@@ -57,6 +57,7 @@ def check_parquet() -> None:
 
 def write_run(
     replay: Replay,
+    report: Report,
     folder: Path,
     planner: str,
     parameters: Mapping[str, Any],
@@ -72,6 +73,7 @@ def write_run(
 
     Args:
         replay: The run.
+        report: Its report.
         folder: Where to; created where it is missing.
         planner: Who scaled the fleet, "none" for nobody.
         parameters: What the planner was given.
@@ -83,7 +85,7 @@ def write_run(
         The files written.
     """
     folder = folder.expanduser()
-    written = write_report(summarize(replay), folder, parquet=parquet)
+    written = write_report(report, folder, parquet=parquet)
     written.append(_write_manifest(replay, folder, planner, parameters, limits))
     if can_plot():
         written.append(plot_run(replay, picture or folder / PICTURE, planner=planner))
