@@ -7,14 +7,15 @@ is one, must not differ; scenarios that this version does not replay are skipped
 from pathlib import Path
 
 import pytest
-from support.goldens import FOUND, GOLDENS, shared_goldens
+from support.goldens import FOUND, GOLDENS
+from support.shared_folder import find_shared
 
 from aisim_gym.conformance import Outcome, Status, check_golden, find_goldens
 from aisim_gym.conformance.run import golden_name
 
 OURS = find_goldens([GOLDENS])
 COMPARED = OURS + find_goldens([FOUND])
-SHARED = shared_goldens()
+SHARED = find_shared("goldens")
 MORE = [] if SHARED is None else find_goldens([SHARED])
 MORE = [path for path in MORE if not (GOLDENS / path.name).exists()]
 

@@ -3,17 +3,16 @@
 import gzip
 import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-PROBES = Path(__file__).parents[1] / "conformance" / "data" / "errors.json"
+from support.goldens import ERROR_PROBES
+from support.shared_folder import require_shared
 
 
 def load_probes() -> dict[str, Any]:
     """Return errors.json with ``{"$float": "nan"}`` resolved."""
-    probes: dict[str, Any] = json.loads(PROBES.read_text("utf-8"), object_hook=_resolve_float)
+    probes: dict[str, Any] = json.loads(ERROR_PROBES.read_text("utf-8"), object_hook=_resolve_float)
     return probes
 
 
@@ -23,18 +22,9 @@ def probes_of(stage: str) -> list[Any]:
     return [pytest.param(case, id=case["id"]) for case in cases if case["stage"] == stage]
 
 
-def shared_goldens() -> Path:
-    """Return the folder of golden runs beside the repository; skip the test where it is absent."""
-    for folder in Path(__file__).resolve().parents:
-        goldens = folder / "shared" / "goldens"
-        if goldens.is_dir():
-            return goldens
-    pytest.skip("needs shared/goldens in a folder above this test")
-
-
 def golden_scenarios() -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield name and scenario of every golden run, the speed scenarios included."""
-    folder = shared_goldens()
+    folder = require_shared("goldens")
     for path in sorted((*folder.glob("*.json.gz"), *folder.glob("bench/*.json.gz"))):
         with gzip.open(path, "rt", encoding="utf-8") as file:
             yield path.name, json.load(file)["scenario"]

@@ -9,6 +9,9 @@ from typing import Any
 GOLDENS = Path(__file__).parents[1] / "conformance" / "data" / "goldens"
 """The recorded runs that this version must reproduce."""
 
+ERROR_PROBES = GOLDENS.parent / "errors.json"
+"""The reference's answers to invalid, odd or impossible input."""
+
 FOUND = GOLDENS.parent / "found"
 """Runs of the reference recorded where random comparisons once found a difference."""
 
@@ -16,12 +19,6 @@ FOUND = GOLDENS.parent / "found"
 def golden_path(name: str) -> Path:
     """Return the file of a scenario."""
     return GOLDENS / f"{name}.json.gz"
-
-
-def shared_goldens() -> Path | None:
-    """Return the folder with all recorded runs beside the repository, None where it is absent."""
-    folders = (folder / "shared" / "goldens" for folder in Path(__file__).resolve().parents)
-    return next((folder for folder in folders if folder.is_dir()), None)
 
 
 def write_changed(name: str, folder: Path, change: Callable[[dict[str, Any]], object]) -> Path:

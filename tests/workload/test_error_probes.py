@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from workload.shared_files import find_error_probes
+from support.goldens import ERROR_PROBES
 
 from aisim_gym.errors import UnsupportedError, WorkloadError
 from aisim_gym.spec.workload import WorkloadSpec
@@ -13,10 +13,7 @@ from aisim_gym.workload import load_workload
 
 
 def load_probes() -> list[dict[str, Any]]:
-    path = find_error_probes()
-    if path is None:
-        return []
-    cases: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["cases"]
+    cases: list[dict[str, Any]] = json.loads(ERROR_PROBES.read_text(encoding="utf-8"))["cases"]
     return [case for case in cases if case["stage"] == "workload"]
 
 
@@ -41,8 +38,6 @@ def is_replayed(probe: dict[str, Any]) -> bool:
 
 
 def test_probes_are_there() -> None:
-    if not PROBES:
-        pytest.skip("errors.json: neither tests/conformance/data nor shared/goldens has it")
     assert len(PROBES) >= 37
 
 

@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 import pytest
-from workload.shared_files import require_trace
+from support.shared_folder import require_shared
 
 from aisim_gym.workload import (
     build_prompt_blocks,
@@ -25,7 +25,7 @@ from aisim_gym.workload import (
 def test_azure_trace_is_read_whole_and_quickly(
     name: str, count: int, mean_input: float, mean_output: float
 ) -> None:
-    path = require_trace(name)
+    path = require_shared("data", "traces", name)
     assert detect_trace_format(path) == "azure"
     begin = time.perf_counter()
     table = read_azure_csv(path)
@@ -38,7 +38,7 @@ def test_azure_trace_is_read_whole_and_quickly(
 
 
 def test_mooncake_trace_is_read_and_its_blocks_are_numbered_quickly() -> None:
-    path = require_trace("mooncake_conversation.jsonl.gz")
+    path = require_shared("data", "traces", "mooncake_conversation.jsonl.gz")
     assert detect_trace_format(path) == "mooncake"
     begin = time.perf_counter()
     table = read_mooncake(path)
@@ -59,7 +59,7 @@ def test_mooncake_trace_is_read_and_its_blocks_are_numbered_quickly() -> None:
 def test_mooncake_trace_written_and_read_again_is_the_same(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    table = read_mooncake(require_trace("mooncake_synthetic.jsonl.gz"))
+    table = read_mooncake(require_shared("data", "traces", "mooncake_synthetic.jsonl.gz"))
     path = tmp_path_factory.mktemp("written") / "again.jsonl"
     write_mooncake(table, path)
     again = read_mooncake(path)
