@@ -22,13 +22,14 @@ from typing import Any, TypeVar, cast
 
 import numba
 from numba.core import config as _config
-from numba.extending import register_jitable
+from numba.extending import overload, register_jitable
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
 _SETTINGS: Any = _config
 _COMPILE: Any = numba.njit
 _OFFER: Any = register_jitable
+_CHOOSE: Any = overload
 _OPTIONS = {"nogil": True, "_nrt": False}
 
 
@@ -107,9 +108,29 @@ def entry_point(function: Function) -> Function:
     return cast(Function, compiled)
 
 
+def dispatched(name: str) -> Callable[..., Any]:
+    """Return a kernel that calls the kernel ``name`` of its first argument's ``backend``.
+
+    The first argument is a bundle whose class has an attribute ``backend``; compiled code is
+    specialised by that class, so the choice costs nothing and other backends are not compiled.
+    """
+
+    def call(tables: Any, *args: Any) -> Any:
+        return getattr(type(tables).backend, name)(tables, *args)
+
+    def choose(tables: Any, *args: Any) -> Any:
+        return getattr(tables.instance_class.backend, name)
+
+    call.__name__ = name
+    if not _SETTINGS.DISABLE_JIT:
+        options = {**_OPTIONS, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+        _CHOOSE(call, strict=False, jit_options=options)(choose)
+    return call
+
+
 def _kernel_sources() -> list[bytes]:
     package = Path(__file__).parent
     folders = ("engine", "metrics", "fleet", "replay")
-    files = [package / "kernel.py", package / "tables.py"]
+    files = [package / name for name in ("bundle.py", "kernel.py", "tables.py")]
     files += [path for folder in folders for path in sorted((package / folder).glob("*.py"))]
     return [path.read_bytes() for path in files]
