@@ -94,8 +94,8 @@ class FixedWorkload:
 
     @property
     def duration_s(self) -> float:
-        """Seconds from 0 to the last arrival."""
-        return float(self._requests.arrival_ms[-1]) / 1000.0
+        """Seconds from 0 to the last arrival, or the last start of a session."""
+        return float(self._requests.start_ms.max()) / 1000.0
 
     def lengths(self) -> Lengths:
         """Return the lengths of all requests."""

@@ -60,26 +60,28 @@ class OutcomeLedger:
         self._itl_slo_ms = itl_slo_ms
         self._first = 0  # rows before it are counted
         self._counted = np.zeros(0, np.bool_)  # of the rows from there on
+        self._num_arrived = 0
         self._now_ms = 0.0
 
     def count_step(self, state: WorldState) -> Outcomes:
         """Return what happened since the last call; arrays of earlier calls are not modified."""
         clock = state.clock[0]
-        num_arrived, now_ms = int(clock.next_arrival), float(clock.now_ms)
-        rows = np.asarray(state.requests)[self._first : num_arrived]
+        now_ms = float(clock.now_ms)
+        rows = self._open_rows(state)
         ended = rows["status"] != REQUEST_OPEN
         fresh = ended.copy()
         fresh[: len(self._counted)] &= ~self._counted
         completed = fresh & (rows["status"] == REQUEST_COMPLETED)
         num_completed = int(np.count_nonzero(completed))
         outcomes = Outcomes(
-            arrived=num_arrived - self._first - len(self._counted),
+            arrived=int(clock.arrived_requests) - self._num_arrived,
             completed=num_completed,
             rejected=int(np.count_nonzero(fresh)) - num_completed,
             good=self._num_good(rows[completed]),
-            overdue_s=self._overdue_ms(rows, now_ms) / 1000.0,
+            overdue_s=self._overdue_ms(rows[rows["is_arrived"] == 1], now_ms) / 1000.0,
         )
         num_settled = len(rows) if ended.all() else int(np.argmin(ended))
+        self._num_arrived = int(clock.arrived_requests)
         self._first += num_settled
         self._counted = ended[num_settled:]
         self._now_ms = now_ms
@@ -92,16 +94,20 @@ class OutcomeLedger:
         waiting for (or having waited for) the first token, or the mean gap if the next token came
         now; the worse of the two.
         """
-        clock = state.clock[0]
-        rows = np.asarray(state.requests)[self._first : clock.next_arrival]
-        rows = rows[rows["status"] == REQUEST_OPEN]
-        now_ms = float(clock.now_ms)
+        rows = self._open_rows(state)
+        rows = rows[(rows["status"] == REQUEST_OPEN) & (rows["is_arrived"] == 1)]
+        now_ms = float(state.clock[0].now_ms)
         has_token = rows["emitted_tokens"] > 0
         first_ms = np.where(has_token, rows["first_token_ms"], now_ms)
         ttft_ratio = (first_ms - rows["arrival_ms"]) / self._ttft_slo_ms
         gap_ms = (now_ms - first_ms) / np.maximum(rows["emitted_tokens"], 1)
         late = np.maximum(ttft_ratio, gap_ms / self._itl_slo_ms) - 1.0
         return float(np.clip(late, 0.0, 1.0).sum())
+
+    def _open_rows(self, state: WorldState) -> NDArray[np.void]:
+        """Return the rows that may still change: of a list, only what has arrived."""
+        end = len(state.requests) if len(state.sessions) else int(state.clock[0].next_arrival)
+        return np.asarray(state.requests)[self._first : end]
 
     def _num_good(self, rows: NDArray[np.void]) -> int:
         tokens = rows["emitted_tokens"]

@@ -99,7 +99,7 @@ class DemoSetup:
 
     def spec(self, split: Split, **options: Any) -> ReplaySpec:
         """Return the spec of a run that starts with ``split``."""
-        end_ms = float(self.requests.arrival_ms[-1]) + GRACE_S * 1000.0
+        end_ms = float(self.requests.start_ms.max()) + GRACE_S * 1000.0
         return load_spec(
             {
                 "fleet": _fleet(split, self.num_gpu_blocks),

@@ -35,6 +35,13 @@ def replay(
         float | None,
         typer.Option(help="Divides all arrival times, > 0.", rich_help_panel=WORKLOAD),
     ] = None,
+    concurrency: Annotated[
+        int | None,
+        typer.Option(
+            help="Requests, or sessions, at a time: a closed loop instead of arrival times.",
+            rich_help_panel=WORKLOAD,
+        ),
+    ] = None,
     workers: Annotated[
         int | None,
         typer.Option(help="Workers of an aggregated fleet.", rich_help_panel=FLEET),
@@ -49,7 +56,7 @@ def replay(
     ] = None,
     backend: Annotated[
         str | None,
-        typer.Option(help="Scheduler of every worker, such as vllm.", rich_help_panel=FLEET),
+        typer.Option(help="Scheduler: vllm, sglang or trtllm.", rich_help_panel=FLEET),
     ] = None,
     startup_s: Annotated[
         float | None,
@@ -101,6 +108,13 @@ def replay(
         float | None,
         typer.Option(help="Simulated time at which the run stops.", rich_help_panel=RUN),
     ] = None,
+    telemetry_ms: Annotated[
+        float | None,
+        typer.Option(
+            help="Simulated time between telemetry samples, written to the folder.",
+            rich_help_panel=RUN,
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -137,6 +151,7 @@ def replay(
         trace_format=trace_format,
         trace_block_size=trace_block_size,
         speedup=speedup,
+        concurrency=concurrency,
         workers=workers,
         prefill=prefill,
         decode=decode,
@@ -145,6 +160,7 @@ def replay(
         ttft_slo_ms=ttft_slo_ms,
         itl_slo_ms=itl_slo_ms,
         max_sim_time_ms=max_sim_time_ms,
+        telemetry_ms=telemetry_ms,
         settings=settings or (),
     )
     full_spec = build_spec(spec, options)

@@ -23,6 +23,7 @@ class SpecOptions:
         trace_format: Its format; by default judged by its first line.
         trace_block_size: Tokens per hash id.
         speedup: Divides arrival times.
+        concurrency: Requests, or sessions, at a time, instead of arrival times.
         workers: Workers of an aggregated fleet.
         prefill: Prefill workers of a disaggregated fleet.
         decode: Decode workers of a disaggregated fleet.
@@ -31,6 +32,7 @@ class SpecOptions:
         ttft_slo_ms: Bound on the time to first token.
         itl_slo_ms: Bound on the mean gap between tokens.
         max_sim_time_ms: Simulated time at which the run stops.
+        telemetry_ms: Simulated time between telemetry samples.
         settings: Texts ``path=value``, applied last.
     """
 
@@ -38,6 +40,7 @@ class SpecOptions:
     trace_format: str | None = None
     trace_block_size: int | None = None
     speedup: float | None = None
+    concurrency: int | None = None
     workers: int | None = None
     prefill: int | None = None
     decode: int | None = None
@@ -46,6 +49,7 @@ class SpecOptions:
     ttft_slo_ms: float | None = None
     itl_slo_ms: float | None = None
     max_sim_time_ms: float | None = None
+    telemetry_ms: float | None = None
     settings: Sequence[str] = ()
 
 
@@ -130,6 +134,8 @@ def _apply_workload(data: Data, options: SpecOptions) -> None:
         _assign(data, "workload.trace_block_size", options.trace_block_size)
     if options.speedup is not None:
         _assign(data, "workload.arrival_speedup_ratio", options.speedup)
+    if options.concurrency is not None:
+        _assign(data, "workload.replay_concurrency", options.concurrency)
 
 
 def _apply_rest(data: Data, options: SpecOptions) -> None:
@@ -143,6 +149,7 @@ def _apply_rest(data: Data, options: SpecOptions) -> None:
         ("sla.ttft_ms", options.ttft_slo_ms),
         ("sla.itl_ms", options.itl_slo_ms),
         ("max_sim_time_ms", options.max_sim_time_ms),
+        ("telemetry_sample_interval_ms", options.telemetry_ms),
     ):
         if value is not None:
             _assign(data, name, value)

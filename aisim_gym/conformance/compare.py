@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -10,11 +11,11 @@ from uuid import UUID
 import numpy as np
 
 from aisim_gym.conformance.difference import ABSENT, Difference, first_difference
-from aisim_gym.conformance.golden import Golden, GoldenError
-from aisim_gym.conformance.scripted_policy import ScriptedPolicy, ScriptEndedError
+from aisim_gym.conformance.golden import Golden
+from aisim_gym.conformance.scenario_run import ScenarioRun, run_scenario
+from aisim_gym.conformance.scripted_policy import ScriptEndedError
 from aisim_gym.errors import UnsupportedError
-from aisim_gym.replay import Replay
-from aisim_gym.report import Report, RequestRecords, summarize
+from aisim_gym.report import RequestRecords
 
 WALL_CLOCK_KEYS = frozenset(
     {"wall_time_ms", "processed_tokens_per_s", "processed_output_tokens_per_s"}
@@ -72,9 +73,7 @@ class Outcome:
 def check_golden(source: str | Path | Golden) -> Outcome:
     """Run the scenario of a golden file and compare it with what was recorded.
 
-    Compared are, in this order and up to the first difference: the snapshots, the error that ended
-    the run, the number of decisions, the records per request, the summary, the lifecycle
-    operations. A scenario that this version does not replay is skipped.
+    A scenario that this version does not replay is skipped.
 
     Args:
         source: A file, or one already read.
@@ -83,28 +82,27 @@ def check_golden(source: str | Path | Golden) -> Outcome:
         GoldenError: If the file cannot be read or its scenario is not valid.
     """
     golden = source if isinstance(source, Golden) else Golden.read(source)
-    policy = ScriptedPolicy(golden) if golden.has_policy else None
-    report: Report | None = None
-    exception: Exception | None = None
     try:
-        spec = golden.spec()
-        requests = golden.requests(spec)
-        report = summarize(Replay.run(spec, policy, requests))
+        run = run_scenario(golden)
     except UnsupportedError as error:
         return _outcome(golden, Status.SKIPPED, reason=str(error))
-    except GoldenError:
-        raise
-    except Exception as error:  # whatever ends a run is a result to compare
-        exception = error
-    seen = [] if policy is None else policy.seen
-    difference = next(_differences(golden, seen, exception, report), None)
+    difference = find_difference(golden, run)
     return _outcome(
         golden,
         Status.PASSED if difference is None else Status.FAILED,
         difference=difference,
         notes=_notes(golden),
-        exception=exception,
+        exception=run.exception,
     )
+
+
+def find_difference(golden: Golden, run: ScenarioRun) -> Difference | None:
+    """Return where our run of a scenario first differs from the recorded one, or None.
+
+    Compared are, in this order: the snapshots, the error that ended the run, the number of
+    decisions, the records per request, the summary, the lifecycle operations, the telemetry.
+    """
+    return next(_differences(golden, run), None)
 
 
 def _outcome(golden: Golden, status: Status, **results: Any) -> Outcome:
@@ -115,8 +113,6 @@ def _outcome(golden: Golden, status: Status, **results: Any) -> Outcome:
 
 def _notes(golden: Golden) -> tuple[str, ...]:
     notes = []
-    if golden.has_telemetry:
-        notes.append("telemetry not compared")
     if golden.error is None:
         if golden.snapshots is None:
             notes.append("no snapshots recorded")
@@ -127,27 +123,24 @@ def _notes(golden: Golden) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _differences(
-    golden: Golden,
-    seen: list[dict[str, Any]],
-    exception: Exception | None,
-    report: Report | None,
-) -> Iterator[Difference]:
+def _differences(golden: Golden, run: ScenarioRun) -> Iterator[Difference]:
     """Yield differences in the order of comparison; only the first means something."""
     if golden.snapshots is not None:
         # Not strict: a run that saw too few or too many ticks is told below.
-        for ordinal, (got, expected) in enumerate(zip(seen, golden.snapshots, strict=False)):
+        for ordinal, (got, expected) in enumerate(zip(run.seen, golden.snapshots, strict=False)):
             yield from _found(first_difference(f"tick {ordinal}", got, expected))
-    if not isinstance(exception, ScriptEndedError):
-        yield from _error_differences(golden, exception)
-    if len(seen) != golden.num_ticks:
-        yield Difference("run", "decisions asked for", len(seen), golden.num_ticks)
-    if report is not None and golden.error is None:
+    if not isinstance(run.exception, ScriptEndedError):
+        yield from _error_differences(golden, run.exception)
+    if len(run.seen) != golden.num_ticks:
+        yield Difference("run", "decisions asked for", len(run.seen), golden.num_ticks)
+    if (report := run.report) is not None and golden.error is None:
         if golden.per_request is not None:
             assert report.per_request is not None
             yield from _record_differences(golden.per_request, report.per_request)
         yield from _summary_differences(golden, report.summary)
         yield from _operation_differences(golden, report.lifecycle_operations)
+        if golden.telemetry is not None:
+            yield from _telemetry_differences(golden.telemetry, report.telemetry)
 
 
 def _found(difference: Difference | None) -> Iterator[Difference]:
@@ -210,9 +203,8 @@ def _operation_differences(
     golden: Golden, operations: list[dict[str, Any]]
 ) -> Iterator[Difference]:
     expected = golden.lifecycle_operations or []
-    for ordinal in range(max(len(operations), len(expected))):
-        got = _with_rows(operations[ordinal]) if ordinal < len(operations) else ABSENT
-        wanted = expected[ordinal] if ordinal < len(expected) else ABSENT
+    pairs = zip_longest(map(_with_rows, operations), expected, fillvalue=ABSENT)
+    for ordinal, (got, wanted) in enumerate(pairs):
         yield from _found(first_difference(f"operation {ordinal}", got, wanted))
 
 
@@ -221,3 +213,22 @@ def _with_rows(operation: dict[str, Any]) -> dict[str, Any]:
     operation = dict(operation)
     uuids = operation.pop("topology_released_request_uuids")
     return {**operation, "topology_released_rows": [UUID(uuid).int - 1 for uuid in uuids]}
+
+
+def _telemetry_differences(
+    expected: dict[str, Any], telemetry: dict[str, Any] | None
+) -> Iterator[Difference]:
+    if telemetry is None:
+        yield Difference("telemetry", "", ABSENT, "samples")
+        return
+    pairs = zip_longest(telemetry["samples"], expected["samples"], fillvalue=ABSENT)
+    for ordinal, (got, wanted) in enumerate(pairs):
+        yield from _found(first_difference(f"sample {ordinal}", got, wanted))
+    yield from _found(
+        first_difference(
+            "telemetry",
+            telemetry["sample_interval_ms"],
+            expected["sample_interval_ms"],
+            "sample_interval_ms",
+        )
+    )

@@ -14,6 +14,8 @@ from aisim_gym.workload import RequestTable, requests_from_mooncake_rows
 
 FORMAT = "aisim-golden/1"
 SUFFIX = ".json.gz"
+DELTA_FORMAT = "mooncake-delta"
+ROW_FORMATS = ("mooncake", DELTA_FORMAT)
 
 _PARTS: dict[str, type] = {
     "scenario": dict,
@@ -47,7 +49,7 @@ class Golden:
         per_request: Columns of the records, sorted by ``row``; None if there are none.
         summary: Without its wall-clock keys; None after an error.
         lifecycle_operations: None after an error.
-        has_telemetry: Whether samples were recorded.
+        telemetry: ``{sample_interval_ms, samples}``, None if no samples were taken.
     """
 
     path: Path
@@ -59,7 +61,7 @@ class Golden:
     per_request: dict[str, list[Any]] | None
     summary: dict[str, Any] | None
     lifecycle_operations: list[dict[str, Any]] | None
-    has_telemetry: bool
+    telemetry: dict[str, Any] | None
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
@@ -69,7 +71,15 @@ class Golden:
             GoldenError: If it cannot be read or is no golden file; names the file.
         """
         path = Path(path).expanduser()
-        data = _read_object(path)
+        return cls.from_data(_read_object(path), path)
+
+    @classmethod
+    def from_data(cls, data: dict[str, Any], path: Path) -> Self:
+        """Return the golden that the JSON object of a file says; ``path`` names it in messages.
+
+        Raises:
+            GoldenError: If it is no golden.
+        """
         if data.get("format") != FORMAT:
             raise GoldenError(f"{path}: got format {data.get('format')!r}, expected {FORMAT!r}")
         for part, kind in _PARTS.items():
@@ -92,13 +102,27 @@ class Golden:
             per_request=data.get("per_request"),
             summary=data.get("summary"),
             lifecycle_operations=data.get("lifecycle_operations"),
-            has_telemetry=data.get("telemetry") is not None,
+            telemetry=data.get("telemetry"),
         )
 
     @property
     def num_requests(self) -> int:
         """Requests of the workload."""
         return len(self.scenario["workload"]["rows"])
+
+    def reference_arguments(self) -> dict[str, Any]:
+        """Return the keyword arguments of the reference's call, without trace file and policy.
+
+        Raises:
+            KeyError: If the scenario lacks a part.
+        """
+        return {
+            **self._fleet_arguments(),
+            **self._telemetry_arguments(),
+            **self.scenario["replay"],
+            "trace_block_size": self.scenario["workload"]["block_size"],
+            "capture_per_request": True,
+        }
 
     def spec(self) -> ReplaySpec:
         """Return the spec of the run.
@@ -108,12 +132,7 @@ class Golden:
             UnsupportedError: If it is valid, but no spec of this package can say it.
         """
         try:
-            return replay_spec_from_reference_arguments(
-                **self._fleet_arguments(),
-                **self.scenario["replay"],
-                trace_block_size=self.scenario["workload"]["block_size"],
-                capture_per_request=True,
-            )
+            return replay_spec_from_reference_arguments(**self.reference_arguments())
         except UnsupportedError:
             raise
         except (KeyError, TypeError, ValueError) as error:
@@ -127,13 +146,15 @@ class Golden:
             UnsupportedError: If the replay cannot run such a workload.
         """
         workload = spec.workload
-        if workload.trace_format != "mooncake":
+        if workload.trace_format not in ROW_FORMATS:
             raise UnsupportedError(f"trace_format='{workload.trace_format}' is not replayed yet")
         try:
             return requests_from_mooncake_rows(
                 self.scenario["workload"]["rows"],
                 workload.trace_block_size,
                 workload.arrival_speedup_ratio,
+                is_delta=workload.trace_format == DELTA_FORMAT,
+                is_closed_loop=workload.replay_concurrency is not None,
                 source=str(self.path),
             )
         except WorkloadError as error:
@@ -171,6 +192,14 @@ class Golden:
             "decode_engine_args": overrides["decode"],
             "num_prefill_workers": topology["num_prefill_workers"],
             "num_decode_workers": topology["num_decode_workers"],
+        }
+
+    def _telemetry_arguments(self) -> dict[str, Any]:
+        if self.telemetry is None:
+            return {}
+        return {
+            "capture_telemetry": True,
+            "telemetry_sample_interval_ms": self.telemetry["sample_interval_ms"],
         }
 
 

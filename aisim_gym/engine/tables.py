@@ -17,14 +17,25 @@ ROLE_AGGREGATED, ROLE_PREFILL, ROLE_DECODE = 0, 1, 2
 TIMING_POLYNOMIAL, TIMING_FIXED = 0, 1
 
 SEQ_WAITING, SEQ_RUNNING, SEQ_PENDING, SEQ_RESERVED, SEQ_HELD, SEQ_ENDED = 0, 1, 2, 3, 4, 5
+SEQ_PREBUILT = 6
 """A sequence is queued; running; a destination that waits for blocks; a destination that has
-them; a finished prefill whose KV waits for its transfer; over, its last signal not yet seen."""
+them; a finished prefill whose KV waits for its transfer; over, its last signal not yet seen; an
+activated destination in a queue of its own (SGLang)."""
 
-WAITING, RUNNING, PENDING = 0, 1, 2
-QUEUES_PER_RANK = 3
+WAITING, RUNNING, PENDING, PREBUILT = 0, 1, 2, 3
+QUEUES_PER_RANK = 4
 """``queues[QUEUES_PER_RANK * rank.id + WAITING]`` and so on."""
 
+PREEMPT_LAST, PREEMPT_FIRST, PREEMPT_NONE = 0, 1, 2
+"""Which running sequence gives up its blocks: the one admitted last (lifo), first (fifo), none."""
+
 END_NONE, END_COMPLETED, END_REJECTED = 0, 1, 2
+
+RETRY_LATER, RETRY_FREE, RETRY_COUNTED, RETRY_EXHAUSTED = 0, 1, 2, 3
+"""What to do after a pass without duration or effect: wait for something else to happen; run the
+next one at once; the same, but only so many times; it will never do anything by itself."""
+
+MAX_DRAFT_TOKENS = 5
 
 
 class EngineRow(Protocol):
@@ -40,12 +51,31 @@ class EngineRow(Protocol):
     prefill_interval: I8  # passes between prefills with dp_size > 1
     prefix_caching: I8  # 0 or 1
     chunked_prefill: I8  # 0 or 1
-    preempts_first: I8  # 1: fifo victims, 0: lifo
+    preemption: I8  # PREEMPT_...
+    recomputes_last: (
+        I8  # 1: a prompt found whole in the cache is computed again from its last block
+    )
     timing: I8  # TIMING_...
     fixed_prefill_ms: F8
     fixed_decode_ms: F8
     prefill_speedup: F8  # 0: not scaled
     decode_speedup: F8  # product of both ratios; 0: not scaled
+    max_prefill_tokens: I8  # page-rounded budget of a prefill pass (SGLang, like the next seven)
+    chunk_tokens: I8  # chunk budget of a pass, per rank
+    clip_tokens: I8  # most output tokens that admission reserves for
+    init_ratio: F8  # share of them reserved at first
+    min_ratio: F8
+    ratio_decay: F8  # per decode pass
+    sorts_by_prefix: I8  # 1: lpm, 0: fifo
+    prefill_pause: I8  # decode rounds between prefill passes, prefill_decode_interval
+    draft_tokens: I8  # speculative decoding: drafts per step, 0: none
+    accept_rate_1: F8  # probability of accepting the first draft,
+    accept_rate_2: F8  # of accepting the second if the first was accepted, ...
+    accept_rate_3: F8
+    accept_rate_4: F8
+    accept_rate_5: F8
+    draft_seed_low: I8  # of worker 0, rank 0: its lower 32 bits
+    draft_seed_high: I8
     startup_ms: F8  # 0: a new worker is active at once
     transfer_is_timed: I8  # 0: a handoff takes no time
     transfer_bytes_per_token: F8
@@ -79,6 +109,13 @@ class RankRow(Protocol):
     queued_decode: I8  # preempted or handed over: count, sum, sum of squares of KV tokens
     queued_decode_tokens: I8
     queued_decode_squares: I8
+    promised_blocks: I8  # beyond those of reserved destinations, to their last token (TRT-LLM)
+    reserve_ratio: F8  # of output tokens, at admission (SGLang, like the next five)
+    pause_rounds: I8  # rounds without prefill that are left
+    stamps: I8  # clock of the radix tree
+    root: I8  # node row of the tree, or NONE
+    new_seqs: I8  # submitted since the last pass, those cancelled again included
+    num_draws: I8  # numbers drawn for speculative decoding
     preemptions: I8
     passes: I8  # passes run by this rank, marks who was scheduled in the current one
 
@@ -114,6 +151,9 @@ class SeqRow(Protocol):
     content_start: I8  # identities of shared prompt blocks in the contents array
     shared_blocks: I8  # how many of them
     private_base: I8  # identity of the first block behind them
+    node: I8  # deepest locked node of the radix tree, or NONE (SGLang, like the next two)
+    sort_key: I8  # waiting sequences run in descending order of it (lpm)
+    shared_prefix: I8  # identity of the first tokens, compared with others that wait, or NONE (lpm)
     previous: I8  # neighbours in the queue it is in
     next: I8  # also links free rows
     stamp: I8  # rank.passes of the pass it was scheduled in last
@@ -140,6 +180,29 @@ class BlockRow(Protocol):
     bucket_last: I4
 
 
+class NodeRow(Protocol):
+    """A node of a radix tree; its edge is a chain of block rows, linked through their LRU fields.
+
+    Free rows are linked through ``parent``.
+    """
+
+    rank: I4
+    parent: I4
+    num_children: I4
+    locks: I4  # sequences that use it or a node below
+    first_block: I4  # of its edge
+    last_block: I4
+    num_blocks: I4
+    heap_child: I4  # eviction heap of the rank
+    heap_next: I4
+    is_queued: I4  # 1: in the eviction heap
+    chain_next: I4  # next in its hash bucket of (parent, identity of the first block)
+    bucket_first: I4  # of the hash bucket that has this row's number
+    content: I8  # identity of the first block
+    stamp: I8  # last access
+    queued_stamp: I8  # when it entered the heap
+
+
 class ArenaRow(Protocol):
     """Free lists of the shared tables."""
 
@@ -147,6 +210,8 @@ class ArenaRow(Protocol):
     seq_free_count: I8
     block_free: I8
     block_free_count: I8
+    node_free: I8
+    node_free_count: I8
 
 
 class PassRow(Protocol):
@@ -180,4 +245,10 @@ class PassRow(Protocol):
     queued_decode: I8
     queued_decode_tokens: I8
     queued_decode_squares: I8
+    cache_hit_tokens: I8  # prompt tokens found in the prefix cache by what the pass admitted
+    cache_total_tokens: I8  # and all that it looked at
+    retry: I8  # RETRY_..., read after a pass without duration or effect
+    is_livelocked: I8  # 1: left to itself, it would go on like this for ever
+    ran_prefill: I8  # 1: it computed prompt tokens
+    ran_model: I8  # 1: it computed anything
     end_ms: F8

@@ -3,36 +3,52 @@
 Rules: engine-vllm-trtllm.md §3, §4, §6. Everything is decided when the pass starts; tokens, ends
 and metrics are shown when it ends, so the pass leaves them behind: a list of signals, a list of
 admissions and the sums in its :class:`PassRow`.
+
+The pass is also TensorRT-LLM's, which admits by another rule and never preempts; and it ends in one
+of two ways, one token per request or speculative bursts (:mod:`~aisim_gym.engine.bursts`). Both
+differences are kernels given to :func:`run_block_pass`.
 """
+
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from aisim_gym.engine.backend import Backend, RankTables
+from aisim_gym.engine.block_commands import (
+    accept_destination,
+    activate_destination,
+    block_demand,
+    block_list_size,
+    cancel,
+    finish_group,
+    gauge_blocks,
+    node_demand,
+    reserve_destination,
+    submit,
+)
+from aisim_gym.engine.bursts import emit_bursts
+from aisim_gym.engine.emission import append_signal, begin_work, emit_tokens, seq_length
 from aisim_gym.engine.kv_pool import (
     active_blocks,
     allocate,
     blocks_for,
     count_hits,
     make_resident,
-    release_blocks,
 )
-from aisim_gym.engine.queue_load import add_to_load, remove_from_load
-from aisim_gym.engine.seq_queue import push_back, push_front, unlink
+from aisim_gym.engine.preemption import count_work, preempt, victim
+from aisim_gym.engine.queue_load import remove_from_load
+from aisim_gym.engine.seq_queue import push_back, unlink
 from aisim_gym.engine.tables import (
-    END_COMPLETED,
-    END_NONE,
     END_REJECTED,
     NONE,
     PENDING,
+    PREEMPT_FIRST,
     QUEUES_PER_RANK,
-    ROLE_AGGREGATED,
     ROLE_DECODE,
-    ROLE_PREFILL,
     RUNNING,
     SEQ_ENDED,
-    SEQ_HELD,
     SEQ_RUNNING,
-    SEQ_WAITING,
     WAITING,
     ArenaRow,
     BlockRow,
@@ -46,42 +62,41 @@ from aisim_gym.engine.timing import decode_ms, prefill_ms
 from aisim_gym.kernel import kernel
 from aisim_gym.tables import Table
 
+ADMISSION_REJECTED, ADMISSION_WAITS = -2, -1
+"""Answers of an admission rule instead of cached tokens."""
+
 _SCHEDULED, _BLOCKED, _SELF_PREEMPTED = 0, 1, 2
-_COST_REJECT, _COST_WAIT = -2, -1
 
 
 @kernel
-def run_pass(
+def run_block_pass(
+    t: RankTables,
     engine: EngineRow,
     rank: RankRow,
     work: PassRow,
-    queues: Table[QueueRow],
-    seqs: Table[SeqRow],
-    blocks: Table[BlockRow],
-    arena: ArenaRow,
-    entries: NDArray[np.int64],
-    contents: NDArray[np.int64],
     now_ms: float,
     wave: int,
+    admission_cost: Callable[..., int],
+    emit: Callable[..., None],
 ) -> None:
     """Start a pass on an idle rank: schedule, admit, emit; ``work`` is filled, ``end_ms`` too.
 
     Args:
+        t: Shared tables; enough block rows are free.
         engine: Role of the rank.
         rank: Modified, like all tables.
         work: Sums and lists of this pass.
-        queues: All queues; the rank's are found by its id.
-        seqs: Sequence table.
-        blocks: Block table; the caller makes sure that enough rows are free.
-        arena: Free lists.
-        entries: Block lists of the sequences.
-        contents: Identities of shared prompt blocks.
         now_ms: Start of the pass.
         wave: Ordinal of this group pass since the worker was last drained (§11).
+        admission_cost: ``(t, engine, rank, seq)``: cached tokens of a sequence that may be
+            admitted, or ``ADMISSION_...``.
+        emit: :func:`~aisim_gym.engine.emission.emit_tokens` or
+            :func:`~aisim_gym.engine.bursts.emit_bursts`.
     """
-    waiting = queues[QUEUES_PER_RANK * rank.id + WAITING]
-    running = queues[QUEUES_PER_RANK * rank.id + RUNNING]
-    pending = queues[QUEUES_PER_RANK * rank.id + PENDING]
+    seqs, blocks, arena, entries, contents = t.seqs, t.blocks, t.arena, t.entries, t.contents
+    waiting = t.queues[QUEUES_PER_RANK * rank.id + WAITING]
+    running = t.queues[QUEUES_PER_RANK * rank.id + RUNNING]
+    pending = t.queues[QUEUES_PER_RANK * rank.id + PENDING]
     begin_work(engine, rank, work)
     defer = _defers_prefill(engine, rank, running, seqs, wave)
 
@@ -99,7 +114,7 @@ def run_pass(
         if outcome == _SCHEDULED:
             s = seqs[s].next
         else:  # it preempted itself, as the last (lifo) or the first (fifo) of the list
-            s = following if engine.preempts_first == 1 else NONE
+            s = following if engine.preemption == PREEMPT_FIRST else NONE
         while skip > 0 and s != NONE:
             s = seqs[s].next
             skip -= 1
@@ -112,11 +127,9 @@ def run_pass(
         if s == NONE:
             break
         seq = seqs[s]
-        if _is_prebuilt(seq):
-            cached = seq.prompt_tokens
-        else:
-            cached = _admission_cost(engine, rank, seq, blocks, contents)
-        if cached == _COST_REJECT or seq.prompt_tokens >= engine.max_model_len:
+        is_prebuilt = _is_prebuilt(seq)
+        cached = seq.prompt_tokens if is_prebuilt else admission_cost(t, engine, rank, seq)
+        if cached == ADMISSION_REJECTED or seq.prompt_tokens >= engine.max_model_len:
             remove_from_load(rank, seq)
             unlink(waiting, seqs, s)
             seq.status = SEQ_ENDED
@@ -129,9 +142,9 @@ def run_pass(
                 seqs[rejected_last].signal_next = s
             rejected_last = s
             continue
-        if cached == _COST_WAIT:
+        if cached == ADMISSION_WAITS:
             break
-        if defer and _length(seq) - cached > 1:
+        if defer and seq_length(seq) - cached > 1:
             break
         budget = work.budget
         outcome, skip = _schedule(
@@ -145,11 +158,11 @@ def run_pass(
     if not defer and work.preempted == 0:
         rank.is_capacity_bound = 1 if waiting.count > 0 else 0
 
-    _emit(engine, rank, work, running, seqs, blocks, entries)
+    emit(engine, rank, work, waiting, running, seqs, blocks, arena, entries, contents, t.draws)
     while rejected_first != NONE:
         s = rejected_first
         rejected_first = seqs[s].signal_next
-        _append_signal(work, seqs, s)
+        append_signal(work, seqs, s)
 
     work.queued_new = rank.queued_new
     work.queued_new_tokens = rank.queued_new_tokens
@@ -164,52 +177,6 @@ def run_pass(
         work.prefix_tokens,
     )
     work.end_ms = prefill_end_ms + decode_ms(engine, work.timed_decodes, work.timed_tokens)
-
-
-@kernel
-def begin_work(engine: EngineRow, rank: RankRow, work: PassRow) -> None:
-    """Clear the work row for a new pass; a rank that idles in a group pass leaves it so."""
-    rank.passes += 1
-    work.budget = engine.max_batched_tokens
-    work.preempted = 0
-    work.num_prefill = 0
-    work.prefill_tokens = 0
-    work.prefill_lengths = 0
-    work.prefill_squares = 0
-    work.prefix_tokens = 0
-    work.prompt_ends = 0
-    work.num_decode = 0
-    work.decode_tokens = 0
-    work.decode_squares = 0
-    work.timed_decodes = 0
-    work.timed_tokens = 0
-    work.accept_forwards = 0
-    work.accepted_tokens = 0
-    work.start_effects = 0
-    work.num_complete = 0
-    work.admit_first = NONE
-    work.admit_last = NONE
-    work.signal_first = NONE
-    work.signal_last = NONE
-    work.signal_count = 0
-    work.queued_new = 0
-    work.queued_new_tokens = 0
-    work.queued_new_squares = 0
-    work.queued_decode = 0
-    work.queued_decode_tokens = 0
-    work.queued_decode_squares = 0
-
-
-@kernel
-def remaining_tokens(engine: EngineRow, seq: SeqRow) -> int:
-    """Return how many tokens a sequence still generates; 0 means it is complete (§3)."""
-    left = seq.max_output_tokens - seq.generated_tokens
-    return max(0, min(left, engine.max_model_len - _length(seq)))
-
-
-@kernel
-def _length(seq: SeqRow) -> int:
-    return seq.prompt_tokens + seq.generated_tokens
 
 
 @kernel
@@ -251,41 +218,41 @@ def _defers_prefill(
 
 
 @kernel
-def _cached_tokens(
+def cached_tokens(
     engine: EngineRow,
     rank: RankRow,
     seq: SeqRow,
     blocks: Table[BlockRow],
     contents: NDArray[np.int64],
 ) -> tuple[int, int]:
-    """Return (cached tokens, of these in use) after the recompute rule (§5.4)."""
-    length = _length(seq)
+    """Return (cached tokens, of these in use) after the recompute rule (§5.4).
+
+    vLLM computes at least the last token of a sequence that goes on generating, and a block more
+    if it drafts; TensorRT-LLM computes nothing twice.
+    """
+    length = seq_length(seq)
     hits, active = count_hits(engine, rank, seq, blocks, contents, length // engine.block_size)
     cached = hits * engine.block_size
-    if seq.max_output_tokens > seq.generated_tokens:
+    if engine.recomputes_last == 1 and seq.max_output_tokens > seq.generated_tokens:
         cached = min(cached, (length - 1) // engine.block_size * engine.block_size)
+        if engine.draft_tokens > 0 and cached >= engine.block_size:
+            cached -= engine.block_size
     return cached, min(active * engine.block_size, cached)
 
 
 @kernel
-def _admission_cost(
-    engine: EngineRow,
-    rank: RankRow,
-    seq: SeqRow,
-    blocks: Table[BlockRow],
-    contents: NDArray[np.int64],
-) -> int:
-    """Return the cached tokens of a sequence that fits, else ``_COST_WAIT`` or ``_COST_REJECT``.
+def admission_cost(t: RankTables, engine: EngineRow, rank: RankRow, seq: SeqRow) -> int:
+    """Return the cached tokens of a sequence that fits now, else ``ADMISSION_...`` (§4.2).
 
     The check covers the whole known sequence; evictable blocks count as free, also the ones that
-    will be hit (§4.2).
+    will be hit.
     """
-    need = blocks_for(_length(seq), engine.block_size)
+    need = blocks_for(seq_length(seq), engine.block_size)
     if seq.was_admitted == 0 and need > engine.num_blocks:
-        return _COST_REJECT
-    cached, active = _cached_tokens(engine, rank, seq, blocks, contents)
+        return ADMISSION_REJECTED
+    cached, active = cached_tokens(engine, rank, seq, t.blocks, t.contents)
     if need - active // engine.block_size > engine.num_blocks - active_blocks(rank):
-        return _COST_WAIT
+        return ADMISSION_WAITS
     return cached
 
 
@@ -330,8 +297,8 @@ def _schedule(
     if seq.computed_tokens == 0:
         cached = admission_cached
         if cached == NONE:
-            cached, _ = _cached_tokens(engine, rank, seq, blocks, contents)
-    length = _length(seq)
+            cached, _ = cached_tokens(engine, rank, seq, blocks, contents)
+    length = seq_length(seq)
     before = seq.computed_tokens + cached
     prompt_before = min(before, seq.prompt_tokens)
     prompt_left = seq.prompt_tokens - prompt_before
@@ -354,14 +321,14 @@ def _schedule(
         after,
         cached // engine.block_size,
     ):
-        victim = running.first if engine.preempts_first == 1 else running.last
-        if victim == NONE:
+        v = victim(engine, running)
+        if v == NONE:
             fits = False
             break
-        _preempt(engine, rank, work, waiting, running, seqs, victim, blocks, entries)
-        if victim == s:
+        preempt(engine, rank, work, waiting, running, seqs, v, blocks, entries)
+        if v == s:
             return _SELF_PREEMPTED, skip
-        if engine.preempts_first == 1:
+        if engine.preemption == PREEMPT_FIRST:
             skip += 1
     if fits:
         seq.computed_tokens = after
@@ -375,7 +342,7 @@ def _schedule(
     seq.pass_tokens = after - before
     seq.pass_prompt_tokens = max(0, min(after, seq.prompt_tokens) - prompt_before)
     seq.pass_prefix_tokens = prompt_before
-    _count_work(engine, work, seq, 1)
+    count_work(engine, work, seq, 1)
     if admission_cached != NONE:
         remove_from_load(rank, seq)
         unlink(waiting, seqs, s)
@@ -394,134 +361,41 @@ def _schedule(
 
 
 @kernel
-def _count_work(engine: EngineRow, work: PassRow, seq: SeqRow, sign: int) -> None:
-    """Add a scheduled sequence to the sums of the pass, or take it out (``sign`` -1)."""
-    work.budget -= sign * seq.pass_tokens
-    if seq.pass_prompt_tokens > 0:
-        prompt = seq.prompt_tokens
-        work.num_prefill += sign
-        work.prefill_tokens += sign * seq.pass_tokens
-        work.prefill_lengths += sign * prompt
-        work.prefill_squares += sign * prompt * prompt
-        work.prefix_tokens += sign * seq.pass_prefix_tokens
-        work.prompt_ends += sign * (seq.pass_prefix_tokens + seq.pass_prompt_tokens)
-    elif remaining_tokens(engine, seq) > 0:
-        length = _length(seq)
-        work.num_decode += sign
-        work.decode_tokens += sign * length
-        work.decode_squares += sign * length * length
-    if remaining_tokens(engine, seq) == 0:
-        work.num_complete += sign
+def _output_limit(t: RankTables, engine: EngineRow, prompt_tokens: int, output_tokens: int) -> int:
+    """Return the output as it was asked for: vLLM never cuts it."""
+    return output_tokens
 
 
 @kernel
-def _preempt(
-    engine: EngineRow,
-    rank: RankRow,
-    work: PassRow,
-    waiting: QueueRow,
-    running: QueueRow,
-    seqs: Table[SeqRow],
-    victim: int,
-    blocks: Table[BlockRow],
-    entries: NDArray[np.int64],
+def _run_pass(
+    t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow, now_ms: float, wave: int
 ) -> None:
-    """Take all blocks from a running sequence and put it in front of the queue (§6.4)."""
-    seq = seqs[victim]
-    if seq.stamp == rank.passes:
-        # Its blocks that became resident in this pass stay so (rulings.md 6).
-        _count_work(engine, work, seq, -1)
-        seq.stamp = NONE
-    unlink(running, seqs, victim)
-    seq.status = SEQ_WAITING
-    seq.computed_tokens = 0
-    release_blocks(rank, seq, blocks, entries)
-    push_front(waiting, seqs, victim)
-    add_to_load(rank, seq)
-    rank.preemptions += 1
-    rank.capacity_generation += 1
-    work.preempted = 1
-    work.start_effects += 1
+    run_block_pass(t, engine, rank, work, now_ms, wave, admission_cost, emit_tokens)
 
 
 @kernel
-def _emit(
-    engine: EngineRow,
-    rank: RankRow,
-    work: PassRow,
-    running: QueueRow,
-    seqs: Table[SeqRow],
-    blocks: Table[BlockRow],
-    entries: NDArray[np.int64],
+def _run_drafting_pass(
+    t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow, now_ms: float, wave: int
 ) -> None:
-    """Let every running sequence whose KV is complete emit a token or end (§6.1, §6.2).
-
-    Signals keep the order: ends without a token, then tokens in running order.
-    """
-    if work.num_complete > 0:
-        s = running.first
-        while s != NONE:
-            following = seqs[s].next
-            seq = seqs[s]
-            if seq.computed_tokens >= _length(seq) and remaining_tokens(engine, seq) == 0:
-                seq.signal_token = 0
-                _finish(rank, running, seqs, s, blocks, entries)
-                _append_signal(work, seqs, s)
-            s = following
-    s = running.first
-    while s != NONE:
-        following = seqs[s].next
-        seq = seqs[s]
-        length = _length(seq)
-        if seq.computed_tokens >= length:
-            decodes = seq.pass_prompt_tokens == 0
-            if engine.role != ROLE_PREFILL:
-                first_is_free = (
-                    engine.role == ROLE_AGGREGATED and seq.generated_tokens == 0 and not decodes
-                )
-                if not first_is_free:
-                    work.timed_decodes += 1
-                    work.timed_tokens += length
-                if decodes:
-                    work.accept_forwards += 1
-                    work.accepted_tokens += 1
-            seq.generated_tokens += 1
-            seq.signal_token = 1
-            seq.signal_end = END_NONE
-            if remaining_tokens(engine, seq) == 0:
-                _finish(rank, running, seqs, s, blocks, entries)
-            _append_signal(work, seqs, s)
-        s = following
+    if engine.draft_tokens > 0:
+        run_block_pass(t, engine, rank, work, now_ms, wave, admission_cost, emit_bursts)
+    else:  # only the other role of the fleet drafts
+        run_block_pass(t, engine, rank, work, now_ms, wave, admission_cost, emit_tokens)
 
 
-@kernel
-def _finish(
-    rank: RankRow,
-    running: QueueRow,
-    seqs: Table[SeqRow],
-    s: int,
-    blocks: Table[BlockRow],
-    entries: NDArray[np.int64],
-) -> None:
-    """End a running sequence; a handoff source keeps its blocks until it is released."""
-    seq = seqs[s]
-    unlink(running, seqs, s)
-    seq.signal_end = END_COMPLETED
-    rank.capacity_generation += 1
-    if seq.is_source == 1:
-        seq.status = SEQ_HELD
-    else:
-        seq.status = SEQ_ENDED
-        release_blocks(rank, seq, blocks, entries)
-
-
-@kernel
-def _append_signal(work: PassRow, seqs: Table[SeqRow], s: int) -> None:
-    """Put a sequence at the end of the pass's signals."""
-    seqs[s].signal_next = NONE
-    if work.signal_first == NONE:
-        work.signal_first = s
-    else:
-        seqs[work.signal_last].signal_next = s
-    work.signal_last = s
-    work.signal_count += 1
+VLLM = Backend(
+    output_limit=_output_limit,
+    list_size=block_list_size,
+    submit=submit,
+    cancel=cancel,
+    release_source=cancel,
+    accept_destination=accept_destination,
+    reserve_destination=reserve_destination,
+    activate_destination=activate_destination,
+    run_pass=_run_pass,
+    finish_group=finish_group,
+    block_demand=block_demand,
+    node_demand=node_demand,
+    gauge_blocks=gauge_blocks,
+)
+VLLM_DRAFTING = VLLM._replace(run_pass=_run_drafting_pass)

@@ -4,20 +4,26 @@ Rules: replay-runtime.md §4 (steps 2, 5), §5 (steps 3, 11), §6.4-6.6; engine-
 §11, §13.
 """
 
+import math
+
+from aisim_gym.engine.backend import block_demand, finish_group, node_demand, run_pass
+from aisim_gym.engine.emission import begin_work
 from aisim_gym.engine.fpm import write_fpm
 from aisim_gym.engine.tables import (
     END_COMPLETED,
     END_NONE,
     END_REJECTED,
     NONE,
+    PREBUILT,
     QUEUES_PER_RANK,
-    RUNNING,
+    RETRY_COUNTED,
+    RETRY_EXHAUSTED,
+    RETRY_FREE,
     SEQ_HELD,
-    UNLIMITED,
     WAITING,
 )
-from aisim_gym.engine.vllm import begin_work, run_pass
 from aisim_gym.fleet.event_heap import event_identity, push_event
+from aisim_gym.fleet.gauges import commit_gauges
 from aisim_gym.fleet.handoff import (
     destination_reserved,
     finish_logical_request,
@@ -27,8 +33,14 @@ from aisim_gym.fleet.handoff import (
     wake_deferred,
 )
 from aisim_gym.fleet.request_seq import drop_request_seq, end_request
-from aisim_gym.fleet.room import ROOM_ADMISSIONS, ROOM_BLOCKS, ROOM_EVENTS, ROOM_GAPS, needs_room
-from aisim_gym.fleet.rosters import heap_pop
+from aisim_gym.fleet.room import (
+    ROOM_ADMISSIONS,
+    ROOM_EVENTS,
+    ROOM_GAPS,
+    has_room_in_cache,
+    needs_room,
+)
+from aisim_gym.fleet.rosters import heap_pop, heap_push
 from aisim_gym.fleet.tables import (
     DECODE,
     EVENT_PASS_END,
@@ -36,7 +48,7 @@ from aisim_gym.fleet.tables import (
     ROSTER_DEFERRED,
     ROSTER_READY,
 )
-from aisim_gym.fleet.worker_life import is_startable, refresh_worker
+from aisim_gym.fleet.worker_life import is_rank_startable, is_startable, refresh_worker
 from aisim_gym.fleet.world import World
 from aisim_gym.kernel import kernel
 from aisim_gym.metrics.request_times import (
@@ -49,7 +61,11 @@ from aisim_gym.metrics.request_times import (
 )
 from aisim_gym.metrics.traffic_window import record_completion
 
-STARTED_NOTHING, STARTED_PASS, NEEDS_ROOM = 0, 1, 2
+STARTED_NOTHING, STARTED_PASS, NEEDS_ROOM, IS_LIVELOCKED = 0, 1, 2, 3
+
+MAX_RETRIES = 1024
+"""Passes of a worker, one after the other, that do nothing at one instant (§6.4), or that undo what
+they do (rulings.md 2), before the run is given up."""
 
 
 @kernel
@@ -62,6 +78,7 @@ def drive_pool(w: World, pool_id: int) -> int:
     Returns:
         ``STARTED_PASS`` if a pass with effects was started: scheduled, or over already, or left in
         ``clock.immediate_worker`` to be completed now. ``NEEDS_ROOM`` if a table must grow first.
+        ``IS_LIVELOCKED`` if the pass of ``clock.livelocked_worker`` would repeat for ever.
     """
     pool = w.pools[pool_id]
     deferred = w.rosters[ROSTER_DEFERRED + pool_id]
@@ -83,7 +100,10 @@ def drive_pool(w: World, pool_id: int) -> int:
         if not is_startable(w, row):
             continue
         has_effects = _start_pass(w, row)
+        if w.clock.livelocked_worker != NONE:
+            return IS_LIVELOCKED
         if worker.pass_end_ms > w.clock.now_ms:
+            worker.retries = 0
             push_event(
                 w.clock,
                 w.events,
@@ -94,15 +114,33 @@ def drive_pool(w: World, pool_id: int) -> int:
             )
             return STARTED_PASS
         if has_effects or _shows_progress(w, row):
+            worker.retries = 0
             w.clock.immediate_worker = row
             w.clock.immediate_effects = 1 if has_effects else 0
             return STARTED_PASS
         if complete_pass(w, row, False):
+            worker.retries = 0
             refresh_worker(w, row)
             return STARTED_PASS
         if not is_startable(w, row):
+            worker.retries = 0
             refresh_worker(w, row)
-        elif worker.is_deferred == 0:
+            continue
+        hint = _retry_hint(w, row)
+        if hint == RETRY_COUNTED:
+            worker.retries += 1
+        if worker.retries == MAX_RETRIES or (
+            hint == RETRY_EXHAUSTED and w.clock.is_disaggregated == 0
+        ):
+            w.clock.livelocked_worker = row
+            return IS_LIVELOCKED
+        if hint in (RETRY_FREE, RETRY_COUNTED):
+            worker.is_queued_ready = 1
+            heap_push(ready, pool.ready_count, row)
+            pool.ready_count += 1
+            continue
+        worker.retries = 0
+        if worker.is_deferred == 0:
             worker.is_deferred = 1
             deferred[pool.deferred_count] = row
             pool.deferred_count += 1
@@ -125,10 +163,15 @@ def complete_immediate_pass(w: World) -> bool:
 def has_room_for_pass_end(w: World, row: int) -> bool:
     """Return whether the tables have room for the effects of a worker's pass end."""
     worker = w.workers[row]
+    engine = w.engines[worker.pool]
     tokens = 0
-    for r in range(worker.first_rank, worker.first_rank + w.engines[worker.pool].dp_size):
-        tokens += w.passes[r].signal_count
-    return gaps_fit(w.gaps, w.gap_heads, tokens) or needs_room(w.clock, ROOM_GAPS, tokens)
+    node_rows = 0
+    for r in range(worker.first_rank, worker.first_rank + engine.dp_size):
+        tokens += w.passes[r].signal_count * (1 + engine.draft_tokens)
+        node_rows += node_demand(w, engine, w.ranks[r])
+    if not gaps_fit(w.gaps, w.gap_heads, tokens):
+        return needs_room(w.clock, ROOM_GAPS, tokens)
+    return has_room_in_cache(w, 0, node_rows)
 
 
 @kernel
@@ -155,6 +198,7 @@ def complete_pass(w: World, row: int, shows_all: bool) -> bool:
             if reserved != NONE:
                 destination_reserved(w, reserved)
             shown = True
+        commit_gauges(w, r)
     return shown
 
 
@@ -164,18 +208,16 @@ def _has_room_for_pass(w: World, row: int) -> bool:
     worker = w.workers[row]
     engine = w.engines[worker.pool]
     block_rows = 0
+    node_rows = 0
     admissions = 0
     for r in range(worker.first_rank, worker.first_rank + engine.dp_size):
-        waiting = w.queues[QUEUES_PER_RANK * r + WAITING].count
-        seqs = min(w.queues[QUEUES_PER_RANK * r + RUNNING].count + waiting, engine.max_seqs)
-        tokens = w.ranks[r].queued_new_tokens + w.ranks[r].queued_decode_tokens
-        if engine.max_batched_tokens < UNLIMITED:
-            tokens = engine.max_batched_tokens
-        rows = engine.num_blocks - w.ranks[r].resident_blocks
-        block_rows += min(rows, tokens // engine.block_size + seqs)
-        admissions += min(waiting, engine.max_seqs)
-    if w.arena.block_free_count < block_rows and engine.prefix_caching == 1:
-        return needs_room(w.clock, ROOM_BLOCKS, block_rows)
+        block_rows += block_demand(w, engine, w.ranks[r])
+        node_rows += node_demand(w, engine, w.ranks[r])
+        queued = w.queues[QUEUES_PER_RANK * r + WAITING].count
+        queued += w.queues[QUEUES_PER_RANK * r + PREBUILT].count
+        admissions += min(queued, engine.max_seqs)
+    if not has_room_in_cache(w, block_rows, node_rows):
+        return False
     if w.clock.event_count + 2 >= len(w.events):
         return needs_room(w.clock, ROOM_EVENTS, 1)
     if w.clock.captures_requests == 1 and w.clock.admission_count + admissions > len(w.admissions):
@@ -193,26 +235,14 @@ def _start_pass(w: World, row: int) -> bool:
     worker.pass_start_ms = now_ms
     worker.pass_end_ms = now_ms
     has_effects = False
+    is_livelocked = False
     for r in range(worker.first_rank, worker.first_rank + engine.dp_size):
         rank = w.ranks[r]
         work = w.passes[r]
-        queued = w.queues[QUEUES_PER_RANK * r + WAITING].count
-        if queued + w.queues[QUEUES_PER_RANK * r + RUNNING].count == 0:
+        if not is_rank_startable(w, r):
             begin_work(engine, rank, work)
             continue
-        run_pass(
-            engine,
-            rank,
-            work,
-            w.queues,
-            w.seqs,
-            w.blocks,
-            w.arena,
-            w.entries,
-            w.contents,
-            now_ms,
-            worker.wave,
-        )
+        run_pass(w, engine, rank, work, now_ms, worker.wave)
         worker.pass_end_ms = max(worker.pass_end_ms, work.end_ms)
         if work.start_effects > 0:
             has_effects = True
@@ -220,8 +250,26 @@ def _start_pass(w: World, row: int) -> bool:
         while s != NONE:
             _record_admission(w, worker.pool, s)
             s = w.seqs[s].admit_next
+        if work.is_livelocked == 1:
+            is_livelocked = True
+    worker.livelocked_passes = worker.livelocked_passes + 1 if is_livelocked else 0
+    takes_no_time = worker.pass_end_ms == now_ms
+    if worker.livelocked_passes == MAX_RETRIES and (w.clock.max_sim_ms == math.inf or takes_no_time):
+        w.clock.livelocked_worker = row
+    finish_group(w, engine, w.ranks, w.passes, worker.first_rank)
     worker.wave += 1
     return has_effects
+
+
+@kernel
+def _retry_hint(w: World, row: int) -> int:
+    """Return what to do with a worker whose pass took no time and did nothing, ``RETRY_...``."""
+    worker = w.workers[row]
+    hint = 0
+    for r in range(worker.first_rank, worker.first_rank + w.engines[worker.pool].dp_size):
+        if hint == 0 or (w.passes[r].retry != 0 and w.passes[r].retry < hint):
+            hint = w.passes[r].retry
+    return int(hint)
 
 
 @kernel
@@ -262,14 +310,18 @@ def _publish_rank(w: World, row: int, r: int) -> None:
     now_ms = w.clock.now_ms
     is_decode = worker.pool == DECODE
     w.clock.committed_prefill_tokens += work.prefill_tokens
+    pool = w.pools[worker.pool]
+    pool.sample_hit_tokens += work.cache_hit_tokens
+    pool.sample_total_tokens += work.cache_total_tokens
     if w.clock.is_disaggregated == 1:
         wake_deferred(w, r)
     if w.clock.collects_fpm == 1:
         write_fpm(w.fpms[r], work, worker.pass_end_ms - worker.pass_start_ms)
         w.fpms[r].published_ms = now_ms
     if is_decode:
-        w.traffic.accept_forwards += work.accept_forwards
-        w.traffic.accepted_tokens += work.accepted_tokens
+        for window in range(2):
+            w.traffic[window].accept_forwards += work.accept_forwards
+            w.traffic[window].accepted_tokens += work.accepted_tokens
     s = work.signal_first
     while s != NONE:
         following = w.seqs[s].signal_next
@@ -296,7 +348,7 @@ def _process_client_signal(w: World, s: int) -> None:
     seq = w.seqs[s]
     request = seq.request
     row = w.requests[request]
-    if seq.signal_token == 1:
+    for _ in range(seq.signal_token):
         record_token(row, w.gaps, w.gap_heads, w.clock.now_ms)
     end = seq.signal_end
     if end == END_NONE:
@@ -304,7 +356,9 @@ def _process_client_signal(w: World, s: int) -> None:
     drop_request_seq(w, s)
     end_request(w, request, REQUEST_COMPLETED if end == END_COMPLETED else REQUEST_REJECTED)
     if end == END_COMPLETED:
-        record_completion(w.traffic, row)
+        record_completion(w.traffic[0], row)
+        if w.clock.collects_telemetry == 1:
+            record_completion(w.traffic[1], row)
     if w.clock.is_disaggregated == 1:
         w.handoffs[request].decode_seq = NONE
         finish_logical_request(w, request)

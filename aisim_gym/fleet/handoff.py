@@ -1,22 +1,28 @@
-"""Prefill-to-decode handoff, source first: which action follows which fact, and executing them.
+"""Prefill-to-decode handoff: which action follows which fact, and executing them.
+
+vLLM and TensorRT-LLM compute the prompt first and then look for its destination; SGLang reserves
+the destination first (``clock.reserves_first``).
 
 Rules: replay-runtime.md §10, §11; engine-vllm-trtllm.md §9. A handoff has at most one action at a
 time: pending, waiting for a worker of its pool, deferred until a rank's pass ends, or none.
 """
 
-from aisim_gym.engine.commands import (
+from aisim_gym.engine.backend import (
     accept_destination,
     activate_destination,
-    cancel_seq,
-    retry_destination,
+    cancel,
+    node_demand,
+    release_source,
+    reserve_destination,
     submit,
 )
 from aisim_gym.engine.tables import NONE
 from aisim_gym.fleet.action_queue import append_action, move_actions, pop_action
 from aisim_gym.fleet.event_heap import push_event
+from aisim_gym.fleet.gauges import commit_gauges
 from aisim_gym.fleet.placement import place_in_pool
 from aisim_gym.fleet.request_seq import add_request_seq, drop_request_seq, end_request
-from aisim_gym.fleet.room import ROOM_BLOCKS, ROOM_EVENTS, has_room_for_seq, needs_room
+from aisim_gym.fleet.room import ROOM_EVENTS, has_room_for_seq, has_room_in_cache, needs_room
 from aisim_gym.fleet.tables import (
     ACTION_ACTIVATE,
     ACTION_CANCEL_DESTINATION,
@@ -39,18 +45,23 @@ from aisim_gym.fleet.world import World
 from aisim_gym.kernel import kernel
 from aisim_gym.metrics.request_times import REQUEST_CANCELED, REQUEST_FAILED
 
+_RESERVE_NODES = 4
+"""Free rows of the node table that a reservation attempt may need."""
+
 
 @kernel
 def begin_handoff(w: World, request: int) -> None:
-    """Start the handoff of an admitted request: its prefill is submitted in the next iteration."""
+    """Start the handoff of an admitted request: its first action is for the next iteration."""
     handoff = w.handoffs[request]
     handoff.prefill_seq = NONE
     handoff.decode_seq = NONE
     handoff.prefill_rank = NONE
     handoff.decode_rank = NONE
     handoff.is_counted = 1
+    handoff.id = w.clock.handoff_count
+    w.clock.handoff_count += 1
     w.clock.open_handoffs += 1
-    _issue(w, request, ACTION_SUBMIT)
+    _issue_next(w, request)
 
 
 @kernel
@@ -78,16 +89,7 @@ def handoff_failed(w: World, request: int) -> None:
 @kernel
 def retry_reservation(w: World, rank_id: int) -> int:
     """Let a decode rank reserve for its first pending destination; return it, or ``NONE``."""
-    return retry_destination(
-        w.engines[DECODE],
-        w.ranks[rank_id],
-        w.queues,
-        w.seqs,
-        w.blocks,
-        w.arena,
-        w.entries,
-        w.contents,
-    )
+    return int(reserve_destination(w, w.engines[DECODE], w.ranks[rank_id]))
 
 
 @kernel
@@ -138,14 +140,15 @@ def has_room_for_action(w: World) -> bool:
         return has_room_for_seq(w, PREFILL, int(row.input_tokens) + 1)
     if action == ACTION_RESERVE:
         tokens = int(row.input_tokens) + int(row.output_tokens)
-        return has_room_for_seq(w, DECODE, tokens)
+        return has_room_for_seq(w, DECODE, tokens) and has_room_in_cache(w, 0, _RESERVE_NODES)
     if action == ACTION_TRANSFER and w.clock.event_count + 2 >= len(w.events):
         return needs_room(w.clock, ROOM_EVENTS, 1)
-    if action == ACTION_ACTIVATE:
-        block_rows = int(row.input_tokens) // w.engines[DECODE].block_size
-        if w.arena.block_free_count < block_rows:
-            return needs_room(w.clock, ROOM_BLOCKS, block_rows)
-    return True
+    pool_id, rank_id = _action_target(w, request)
+    if rank_id == NONE:
+        return True
+    engine = w.engines[pool_id]
+    block_rows = int(row.input_tokens) // engine.block_size
+    return has_room_in_cache(w, block_rows, node_demand(w, engine, w.ranks[rank_id]))
 
 
 @kernel
@@ -187,18 +190,18 @@ def execute_first_action(w: World) -> bool:
     elif action == ACTION_ACTIVATE:
         _activate_destination(w, request)
     elif action == ACTION_RELEASE:
-        _leave_rank(w, rank_id, int(handoff.prefill_seq))
+        _leave_rank(w, rank_id, int(handoff.prefill_seq), True)
         handoff.prefill_seq = NONE
         handoff.source_cleaned = 1
         w.requests[request].source_released_ms = w.clock.now_ms
         _issue_next(w, request)
     elif action == ACTION_CANCEL_SOURCE:
-        _leave_rank(w, rank_id, int(handoff.prefill_seq))
+        _leave_rank(w, rank_id, int(handoff.prefill_seq), False)
         handoff.prefill_seq = NONE
         handoff.source_cleaned = 1
         _issue_next(w, request)
     elif action == ACTION_CANCEL_DESTINATION:
-        _leave_rank(w, rank_id, int(handoff.decode_seq))
+        _leave_rank(w, rank_id, int(handoff.decode_seq), False)
         handoff.decode_seq = NONE
         handoff.destination_cleaned = 1
         _issue_next(w, request)
@@ -222,13 +225,16 @@ def _issue_next(w: World, request: int) -> None:
     if handoff.action != 0 or handoff.is_complete == 1:
         return
     if handoff.is_cleaning_up == 1:
-        if handoff.is_submitted == 1 and handoff.source_cleaned == 0:
+        if handoff.submit_issued == 1 and handoff.source_cleaned == 0:
             _issue(w, request, ACTION_CANCEL_SOURCE)
         elif handoff.reserve_issued == 1 and handoff.destination_cleaned == 0:
             _issue(w, request, ACTION_CANCEL_DESTINATION)
         else:
             _issue(w, request, ACTION_COMPLETE)
-    elif handoff.is_held == 1 and handoff.reserve_issued == 0:
+    elif handoff.submit_issued == 0 and (w.clock.reserves_first == 0 or handoff.is_reserved == 1):
+        handoff.submit_issued = 1
+        _issue(w, request, ACTION_SUBMIT)
+    elif handoff.reserve_issued == 0 and (w.clock.reserves_first == 1 or handoff.is_held == 1):
         handoff.reserve_issued = 1
         _issue(w, request, ACTION_RESERVE)
     elif handoff.is_held == 1 and handoff.is_reserved == 1 and handoff.transfer_issued == 0:
@@ -269,10 +275,10 @@ def _submit_prefill(w: World, request: int) -> None:
     rank = w.ranks[place_in_pool(w, PREFILL)]
     s = add_request_seq(w, rank.id, request, min(1, int(row.output_tokens)))
     w.seqs[s].is_source = 1
-    submit(rank, w.queues, w.seqs, s)
+    submit(w, rank, s)
+    commit_gauges(w, rank.id)
     handoff.prefill_seq = s
     handoff.prefill_rank = rank.id
-    handoff.is_submitted = 1
     row.prefill_scheduler = rank.scheduler_id
     refresh_worker(w, rank.worker)
 
@@ -285,7 +291,7 @@ def _reserve_destination(w: World, request: int) -> None:
     rank = w.ranks[place_in_pool(w, DECODE)]
     s = add_request_seq(w, rank.id, request, int(row.output_tokens))
     row.decode_route = rank.scheduler_id
-    if not accept_destination(w.engines[DECODE], rank, w.queues, w.seqs, s):
+    if not accept_destination(w, w.engines[DECODE], rank, s):
         drop_request_seq(w, s)
         end_request(w, request, REQUEST_FAILED)
         handoff_failed(w, request)
@@ -295,6 +301,7 @@ def _reserve_destination(w: World, request: int) -> None:
     row.decode_scheduler = rank.scheduler_id
     if w.workers[rank.worker].is_busy == 0:
         destination_reserved(w, retry_reservation(w, rank.id))
+    commit_gauges(w, rank.id)
     refresh_worker(w, rank.worker)
 
 
@@ -302,6 +309,7 @@ def _reserve_destination(w: World, request: int) -> None:
 def _start_transfer(w: World, request: int) -> None:
     """Begin the KV transfer: fixed delay, independent of all others (§11.1, §11.2)."""
     engine = w.engines[PREFILL]
+    handoff_id = int(w.handoffs[request].id)
     delay_ms = 0.0
     if engine.transfer_is_timed == 1:
         tokens = w.requests[request].input_tokens
@@ -310,7 +318,7 @@ def _start_transfer(w: World, request: int) -> None:
         delay_ms = tokens * engine.transfer_bytes_per_token / (engine.transfer_gb_s * 1e9) * 1000.0
     if delay_ms > 0.0:
         push_event(
-            w.clock, w.events, w.clock.now_ms + delay_ms, EVENT_TRANSFER_END, request, request
+            w.clock, w.events, w.clock.now_ms + delay_ms, EVENT_TRANSFER_END, handoff_id, request
         )
     else:
         transfer_completed(w, request)
@@ -320,32 +328,28 @@ def _start_transfer(w: World, request: int) -> None:
 def _activate_destination(w: World, request: int) -> None:
     handoff = w.handoffs[request]
     rank = w.ranks[handoff.decode_rank]
-    activate_destination(
-        w.engines[DECODE],
-        rank,
-        w.queues,
-        w.seqs,
-        int(handoff.decode_seq),
-        w.blocks,
-        w.arena,
-        w.entries,
-        w.contents,
-    )
+    activate_destination(w, w.engines[DECODE], rank, int(handoff.decode_seq))
     w.requests[request].destination_activated_ms = w.clock.now_ms
     handoff.is_activated = 1
     _issue_next(w, request)
     destination_reserved(w, retry_reservation(w, rank.id))
+    commit_gauges(w, rank.id)
     refresh_worker(w, rank.worker)
 
 
 @kernel
-def _leave_rank(w: World, rank_id: int, s: int) -> None:
-    """Take a sequence off its idle rank, if it is still there."""
+def _leave_rank(w: World, rank_id: int, s: int, has_moved: bool) -> None:
+    """Take a sequence off its idle rank, if it is still there; its KV has moved or is dropped."""
     if s == NONE:
         return
     rank = w.ranks[rank_id]
-    cancel_seq(rank, w.queues, w.seqs, s, w.blocks, w.entries)
+    engine = w.engines[w.workers[rank.worker].pool]
+    if has_moved:
+        release_source(w, engine, rank, s)
+    else:
+        cancel(w, engine, rank, s)
     drop_request_seq(w, s)
+    commit_gauges(w, rank_id)
     refresh_worker(w, rank.worker)
 
 

@@ -1,9 +1,11 @@
 """A request in the fleet: the sequence that carries it on a rank, and its end."""
 
-from aisim_gym.engine.commands import create_seq, delete_seq
+from aisim_gym.engine.backend import list_size, output_limit
+from aisim_gym.engine.seq_rows import create_seq, delete_seq
+from aisim_gym.fleet.arrivals import continue_session
 from aisim_gym.fleet.world import World
 from aisim_gym.kernel import kernel
-from aisim_gym.metrics.request_times import record_terminal
+from aisim_gym.metrics.request_times import REQUEST_OPEN, record_terminal
 
 
 @kernel
@@ -11,16 +13,19 @@ def add_request_seq(w: World, rank_id: int, request: int, max_output_tokens: int
     """Create the sequence of ``request`` on a rank, in no queue yet; return it."""
     row = w.requests[request]
     rank = w.ranks[rank_id]
+    engine = w.engines[w.workers[rank.worker].pool]
+    prompt_tokens = int(row.input_tokens)
+    limit = output_limit(w, engine, prompt_tokens, max_output_tokens)
     return create_seq(
-        w.engines[w.workers[rank.worker].pool],
         rank,
         w.seqs,
         w.arena,
         w.entries,
         w.entry_heads,
+        list_size(w, engine, prompt_tokens + limit),
         request,
-        int(row.input_tokens),
-        max_output_tokens,
+        prompt_tokens,
+        limit,
         row.content_start,
         int(row.shared_blocks),
         row.private_base,
@@ -36,6 +41,8 @@ def drop_request_seq(w: World, s: int) -> None:
 @kernel
 def end_request(w: World, request: int, status: int) -> None:
     """Record the outcome of a request now; the first one counts, later ones are ignored."""
+    if w.requests[request].status != REQUEST_OPEN:
+        return
     record_terminal(
         w.requests[request],
         status,
@@ -45,3 +52,4 @@ def end_request(w: World, request: int, status: int) -> None:
         w.buckets,
         w.clock.now_ms,
     )
+    continue_session(w, request)

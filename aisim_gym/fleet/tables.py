@@ -37,10 +37,17 @@ class ClockRow(Protocol):
     max_sim_ms: F8  # soft cap, +inf if none
     next_tick_ms: F8  # the tick to arm after the first settle, +inf if none
     is_disaggregated: I8
+    backend: I8  # world type, an index of fleet/worlds.py
+    reserves_first: I8  # 1: a handoff reserves its destination before it submits the prompt
     phase: I8  # of the settle iteration, to resume after growth
     changed: I8  # 1: this iteration did something
-    next_arrival: I8  # request row
+    next_arrival: I8  # request or session, see fleet/arrivals.py
+    arrived_requests: I8
+    sources_left: I8  # requests, or sessions, that still have something to admit
+    is_delta: I8  # 1: a prompt repeats all turns before it
+    max_in_flight: I8  # requests, or active sessions, at a time; 0: as they arrive
     in_flight: I8  # admitted, not terminal for the client
+    handoff_count: I8
     open_handoffs: I8  # handoffs not yet retired
     busy_events: I8  # pass ends and transfers in the heap
     event_count: I8
@@ -49,6 +56,11 @@ class ClockRow(Protocol):
     tick_shown: I8  # 1: a tick waits for its decision
     stuck_ticks: I8  # consecutive ticks in a run that nothing can move
     collects_fpm: I8
+    collects_telemetry: I8
+    sample_origin_ms: F8
+    sample_interval_ms: F8
+    next_sample_ms: F8  # +inf if none is armed
+    sample_ordinal: I8  # periodic samples so far
     captures_requests: I8  # keep the admission log
     captures_operations: I8  # keep lifecycle operations
     committed_prefill_tokens: I8
@@ -56,6 +68,7 @@ class ClockRow(Protocol):
     operation_count: I8
     immediate_worker: I8  # its pass took no time and waits to be completed, or NONE
     immediate_effects: I8  # 1: that pass admitted or preempted something
+    livelocked_worker: I8  # its pass would repeat for ever, or NONE
     resumes_drive: I8  # 1: starting passes was interrupted by growth
     instants_left: I8  # to settle before the run pauses for its caller
     is_started: I8  # 1: the first instant is settled
@@ -76,6 +89,9 @@ class PoolRow(Protocol):
     num_ranks: I8  # ever created, the next scheduler id
     next_candidate: I8  # round-robin pointer
     ready_count: I8
+    sample_hit_tokens: I8  # since the last telemetry sample: prefix-cache hits,
+    sample_total_tokens: I8  # the tokens looked up,
+    sample_preemptions: I8  # and preemptions
     deferred_count: I8
     drain_check: I8  # 1: a draining worker may have become removable
 
@@ -93,6 +109,8 @@ class WorkerRow(Protocol):
     is_busy: I8  # a pass is in flight
     pass_start_ms: F8
     pass_end_ms: F8
+    retries: I8  # consecutive passes without duration or effect that were retried
+    livelocked_passes: I8  # consecutive passes that would repeat for ever, left to themselves
     wave: I8  # group passes since it was last drained
     created_ms: F8
     ready_ms: F8
@@ -133,11 +151,12 @@ class HandoffRow(Protocol):
     prefill_rank: I4  # rank rows, NONE until submitted or accepted
     decode_rank: I4
     transferable_tokens: I4
+    id: I4  # handoffs in order of admission
     is_held: I1  # facts and issued actions, 0 or 1
     is_reserved: I1
     is_transferred: I1
     is_activated: I1
-    is_submitted: I1
+    submit_issued: I1
     reserve_issued: I1
     transfer_issued: I1
     activate_issued: I1
@@ -148,6 +167,24 @@ class HandoffRow(Protocol):
     is_complete: I1
     is_counted: I1  # in clock.in_flight
     is_retired: I1
+
+
+class SessionRow(Protocol):
+    """Turns of one user, one after the other: consecutive request rows."""
+
+    first: I8  # request row of the first turn
+    next_turn: I8  # of the turn that comes next
+    end: I8  # row behind the last turn
+
+
+class GaugeRow(Protocol):
+    """State of a rank as telemetry shows it: after the last command or pass end."""
+
+    active_blocks: I8
+    inactive_blocks: I8
+    running: I8
+    waiting: I8  # destinations without KV included
+    preemptions: I8  # ever
 
 
 class ActionQueueRow(Protocol):

@@ -32,7 +32,7 @@ def is_workload_done(w: World) -> bool:
     clock = w.clock
     return bool(
         clock.in_flight == 0
-        and clock.next_arrival == len(w.requests)
+        and clock.sources_left == 0
         and clock.busy_events == 0
         and clock.open_handoffs == 0
     )
@@ -75,7 +75,7 @@ def apply_decision(w: World, target_prefill: int, target_decode: int, next_tick_
             worker = w.workers[w.rosters[ROSTER_LIVE + pool_id, i]]
             for r in range(worker.first_rank, worker.first_rank + w.engines[pool_id].dp_size):
                 w.fpms[r].is_new = 0
-    restart_window(w.traffic, clock.now_ms)
+    restart_window(w.traffic[0], clock.now_ms)
     if clock.is_disaggregated == 1 and target_prefill != KEEP:
         _scale(w, PREFILL, target_prefill)
     if target_decode != KEEP:

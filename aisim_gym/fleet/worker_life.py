@@ -3,7 +3,7 @@
 Rules: replay-runtime.md §6.1, §6.3, §6.7, §7, §8.
 """
 
-from aisim_gym.engine.tables import NONE, QUEUES_PER_RANK, RUNNING, WAITING
+from aisim_gym.engine.tables import NONE, PREBUILT, QUEUES_PER_RANK, RUNNING, WAITING
 from aisim_gym.fleet.action_queue import clear_queue
 from aisim_gym.fleet.event_heap import event_identity, push_event
 from aisim_gym.fleet.rosters import heap_push, insert_ascending, remove_ascending
@@ -53,6 +53,8 @@ def create_worker(w: World, pool_id: int, state: int, operation: int) -> int:
         rank.tried_seq = NONE
         rank.lru_first = NONE
         rank.lru_last = NONE
+        rank.root = NONE
+        rank.reserve_ratio = w.engines[pool_id].init_ratio
         w.fpms[rank.id].published_ms = -1.0
         clear_queue(w.action_queues[QUEUE_DEFERRED + rank.id])
         for kind in range(QUEUES_PER_RANK):
@@ -174,12 +176,12 @@ def settle_ready(w: World, row: int) -> bool:
 
 @kernel
 def is_drained(w: World, row: int) -> bool:
-    """Return whether a worker has no pass in flight and owns no request or held KV."""
+    """Return whether a worker has no pass in flight, no request, no held KV, nothing to count."""
     worker = w.workers[row]
     if worker.is_busy == 1:
         return False
     for r in range(worker.first_rank, worker.first_rank + w.engines[worker.pool].dp_size):
-        if w.ranks[r].owned_seqs > 0:
+        if w.ranks[r].owned_seqs > 0 or w.ranks[r].pause_rounds > 0:
             return False
     return True
 
@@ -191,11 +193,20 @@ def is_startable(w: World, row: int) -> bool:
     if worker.is_busy == 1:
         return False
     for r in range(worker.first_rank, worker.first_rank + w.engines[worker.pool].dp_size):
-        if w.queues[QUEUES_PER_RANK * r + WAITING].count > 0:
-            return True
-        if w.queues[QUEUES_PER_RANK * r + RUNNING].count > 0:
+        if is_rank_startable(w, r):
             return True
     return False
+
+
+@kernel
+def is_rank_startable(w: World, r: int) -> bool:
+    """Return whether a rank has something to run; destinations without KV wait for others."""
+    return bool(
+        w.queues[QUEUES_PER_RANK * r + WAITING].count > 0
+        or w.queues[QUEUES_PER_RANK * r + RUNNING].count > 0
+        or w.queues[QUEUES_PER_RANK * r + PREBUILT].count > 0
+        or w.ranks[r].pause_rounds > 0
+    )
 
 
 @kernel

@@ -1,19 +1,21 @@
-"""The world: every table of a run in one tuple, and how tables grow.
+"""The world: every table of a run in one bundle.
 
 Compiled functions that handle one event take the whole world; engine functions take just the
 tables they need.
 """
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from aisim_gym.bundle import Bundle
 from aisim_gym.engine.fpm import FpmRow
 from aisim_gym.engine.tables import (
     ArenaRow,
     BlockRow,
     EngineRow,
+    NodeRow,
     PassRow,
     QueueRow,
     RankRow,
@@ -23,23 +25,27 @@ from aisim_gym.fleet.tables import (
     ActionQueueRow,
     ClockRow,
     EventRow,
+    GaugeRow,
     HandoffRow,
     OperationRow,
     PoolRow,
+    SessionRow,
     WorkerRow,
 )
+from aisim_gym.fleet.timers import TimerHeapRow, TimerRow
 from aisim_gym.metrics.gap_statistics import StatisticsRow
 from aisim_gym.metrics.request_times import AdmissionRow, RequestRow
 from aisim_gym.metrics.traffic_window import TrafficRow
 from aisim_gym.tables import Table
 
 
-class World(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class World(Bundle):
     """All state of a run. Row fields are views of one-row tables."""
 
     clock: ClockRow
     arena: ArenaRow
-    traffic: TrafficRow
+    traffic: Table[TrafficRow]  # (2,): since the last tick, since the last telemetry sample
     engines: Table[EngineRow]  # (2,) by pool
     pools: Table[PoolRow]  # (2,)
     workers: Table[WorkerRow]
@@ -49,9 +55,11 @@ class World(NamedTuple):
     queues: Table[QueueRow]  # QUEUES_PER_RANK per rank
     seqs: Table[SeqRow]
     blocks: Table[BlockRow]
+    nodes: Table[NodeRow]
     entries: NDArray[np.int64]  # block lists of the sequences
     entry_heads: NDArray[np.int64]
     contents: NDArray[np.int64]  # identities of shared prompt blocks
+    draws: NDArray[np.int64]  # (ranks, 16): words of the random streams; (0, 16) without drafts
     requests: Table[RequestRow]
     gaps: NDArray[np.float64]
     gap_heads: NDArray[np.int64]
@@ -63,3 +71,8 @@ class World(NamedTuple):
     rosters: NDArray[np.int64]  # (NUM_ROSTERS, workers)
     admissions: Table[AdmissionRow]
     operations: Table[OperationRow]
+    sessions: Table[SessionRow]  # empty for a plain list of requests
+    session_heap: TimerHeapRow
+    ready_sessions: Table[TimerRow]  # when the next turn of a session is due
+    think_ms: NDArray[np.float64]  # by request: time after the turn before it; empty for a list
+    gauges: Table[GaugeRow]  # by rank

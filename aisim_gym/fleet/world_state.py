@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Self, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Self, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aisim_gym.engine.fpm import FpmRow
 from aisim_gym.engine.kv_pool import link_blocks
+from aisim_gym.engine.radix_tree import link_nodes
 from aisim_gym.engine.slices import NUM_CLASSES
 from aisim_gym.engine.tables import (
     NONE,
@@ -16,6 +17,7 @@ from aisim_gym.engine.tables import (
     ArenaRow,
     BlockRow,
     EngineRow,
+    NodeRow,
     PassRow,
     QueueRow,
     RankRow,
@@ -26,6 +28,7 @@ from aisim_gym.fleet.room import (
     ROOM_BLOCKS,
     ROOM_EVENTS,
     ROOM_GAPS,
+    ROOM_NODES,
     ROOM_OPERATIONS,
     ROOM_SEQS,
 )
@@ -37,23 +40,29 @@ from aisim_gym.fleet.tables import (
     ActionQueueRow,
     ClockRow,
     EventRow,
+    GaugeRow,
     HandoffRow,
     OperationRow,
     PoolRow,
+    SessionRow,
     WorkerRow,
 )
+from aisim_gym.fleet.timers import TimerHeapRow, TimerRow
 from aisim_gym.fleet.world import World
+from aisim_gym.fleet.worlds import WORLD_TYPES
 from aisim_gym.metrics.gap_statistics import StatisticsRow
 from aisim_gym.metrics.request_times import AdmissionRow, RequestRow
 from aisim_gym.metrics.traffic_window import TrafficRow
 from aisim_gym.tables import Table, grow_table, row_dtype
+
+ONE_ROW_TABLES = ("clock", "arena", "session_heap")
 
 
 @dataclass
 class WorldState:
     """Every table of a run; :meth:`world` is what compiled code takes.
 
-    The three one-row tables come first; shapes are those of :class:`World`.
+    Those in :data:`ONE_ROW_TABLES` are rows there; shapes are those of :class:`World`.
     """
 
     clock: Table[ClockRow]
@@ -68,9 +77,11 @@ class WorldState:
     queues: Table[QueueRow]
     seqs: Table[SeqRow]
     blocks: Table[BlockRow]
+    nodes: Table[NodeRow]
     entries: NDArray[np.int64]
     entry_heads: NDArray[np.int64]
     contents: NDArray[np.int64]
+    draws: NDArray[np.int64]
     requests: Table[RequestRow]
     gaps: NDArray[np.float64]
     gap_heads: NDArray[np.int64]
@@ -82,12 +93,27 @@ class WorldState:
     rosters: NDArray[np.int64]
     admissions: Table[AdmissionRow]
     operations: Table[OperationRow]
+    sessions: Table[SessionRow]
+    session_heap: Table[TimerHeapRow]
+    ready_sessions: Table[TimerRow]
+    think_ms: NDArray[np.float64]
+    gauges: Table[GaugeRow]
+    _world: ClassVar[World | None] = None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set a table; the bundle of the old ones is no longer valid."""
+        object.__setattr__(self, name, value)
+        object.__setattr__(self, "_world", None)
 
     def world(self) -> World:
-        """Return the tables as one tuple; valid until a table grows."""
-        tables = self.tables()
-        rows = {name: tables[name][0] for name in ("clock", "arena", "traffic")}
-        return World(**{**tables, **rows})
+        """Return the tables as one bundle; valid until a table grows."""
+        world = self._world
+        if world is None:
+            tables = self.tables()
+            rows = {name: tables[name][0] for name in ONE_ROW_TABLES}
+            world = WORLD_TYPES[int(self.clock[0].backend)](**{**tables, **rows})
+            object.__setattr__(self, "_world", world)
+        return world
 
     def tables(self) -> dict[str, Any]:
         """Return the tables by name."""
@@ -125,6 +151,8 @@ class WorldState:
             self._grow_seqs(amount)
         elif clock.room_kind == ROOM_BLOCKS:
             self._grow_blocks(amount)
+        elif clock.room_kind == ROOM_NODES:
+            self._grow_nodes(amount)
         elif clock.room_kind == ROOM_EVENTS:
             self.events = grow_table(self.events, 2 * len(self.events) + amount)
         elif clock.room_kind == ROOM_ADMISSIONS:
@@ -153,6 +181,9 @@ class WorldState:
             self.ranks = grow_table(self.ranks, size)
             self.passes = grow_table(self.passes, size)
             self.fpms = grow_table(self.fpms, size)
+            self.gauges = grow_table(self.gauges, size)
+            if len(self.draws):
+                self.draws = _grow_array(self.draws, size)
             self.queues = grow_table(self.queues, QUEUES_PER_RANK * size)
             self.action_queues = grow_table(self.action_queues, QUEUE_DEFERRED + size)
         events = int(self.clock[0].event_count) + count + 4
@@ -181,6 +212,15 @@ class WorldState:
         self.blocks = grow_table(old, size)
         link_blocks(old, self.blocks, self.arena[0])
 
+    def _grow_nodes(self, amount: int) -> None:
+        """Make the node table larger, a power of two, and build its hash buckets anew."""
+        old = self.nodes
+        size = max(2 * len(old), 64)
+        while size - len(old) + self.arena[0].node_free_count < amount:
+            size *= 2
+        self.nodes = grow_table(old, size)
+        link_nodes(old, self.nodes, self.arena[0])
+
 
 def add_free_seqs(seqs: Table[SeqRow], arena: ArenaRow, first: int) -> None:
     """Put the rows from ``first`` on in front of the free list."""
@@ -193,6 +233,6 @@ def add_free_seqs(seqs: Table[SeqRow], arena: ArenaRow, first: int) -> None:
 
 
 def _grow_array(array: NDArray[Any], size: int) -> NDArray[Any]:
-    grown = np.zeros(size, array.dtype)
+    grown = np.zeros((size, *array.shape[1:]), array.dtype)
     grown[: len(array)] = array
     return grown

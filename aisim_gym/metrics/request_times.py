@@ -22,7 +22,10 @@ STATUS_NAMES = ("open", "completed", "rejected", "failed", "canceled")
 
 
 class RequestRow(Protocol):
-    """One request: what is asked for and what happened to it. Sorted by arrival."""
+    """One request: what is asked for and what happened to it.
+
+    A list is sorted by arrival, sessions are by session and turn.
+    """
 
     arrival_ms: F8
     first_admit_ms: F8
@@ -52,7 +55,9 @@ class RequestRow(Protocol):
     decode_route: I4  # scheduler chosen for decode, also if it refused
     prefill_admissions: I4
     decode_admissions: I4  # aggregated: all admissions
+    session: I4  # row, or NONE
     status: I1  # REQUEST_...
+    is_arrived: I1  # 1: admitted by the runtime; before, arrival_ms is what the workload plans
 
 
 class AdmissionRow(Protocol):
@@ -104,9 +109,7 @@ def record_terminal(
     buckets: NDArray[np.int64],
     now_ms: float,
 ) -> None:
-    """Record the outcome of a request; the first one counts, later ones are ignored."""
-    if request.status != REQUEST_OPEN:
-        return
+    """Record the outcome of an open request."""
     request.status = status
     request.terminal_ms = now_ms
     filled = (request.emitted_tokens - 2) % (_CHUNK - 1) + 1
@@ -153,7 +156,7 @@ def make_requests(count: int) -> Table[RequestRow]:
     for name, hint in RequestRow.__annotations__.items():
         if hint is F8:
             table[name][:] = math.nan
-    for name in ("gap_chunk", "decode_reused_tokens", "prefill_scheduler"):
+    for name in ("gap_chunk", "decode_reused_tokens", "prefill_scheduler", "session"):
         table[name][:] = NONE
     for name in ("decode_scheduler", "decode_route"):
         table[name][:] = NONE

@@ -8,7 +8,7 @@ from aisim_gym.replay.policy import (
     ScalingPolicy,
     describe_fleet,
 )
-from aisim_gym.replay.replay import Progress, Replay, TickRecord
+from aisim_gym.replay.replay import Progress, Replay, StepOutcome, TickRecord
 from aisim_gym.replay.snapshot import (
     ForwardPassMetrics,
     PoolSnapshot,
@@ -27,6 +27,7 @@ __all__ = [
     "ScalingLimits",
     "ScalingPolicy",
     "ScalingSnapshot",
+    "StepOutcome",
     "TickRecord",
     "TrafficStatistics",
     "describe_fleet",

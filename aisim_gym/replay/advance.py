@@ -6,6 +6,7 @@ Rules: replay-runtime.md §3, rulings.md 1. One compiled call per tick.
 import math
 
 from aisim_gym.engine.tables import NONE
+from aisim_gym.fleet.arrivals import next_arrival_ms
 from aisim_gym.fleet.event_heap import next_event_ms, push_event
 from aisim_gym.fleet.tables import DECODE, EVENT_TICK, PREFILL, QUEUE_NO_WORKER, PoolRow
 from aisim_gym.fleet.tick import is_workload_done
@@ -15,6 +16,7 @@ from aisim_gym.replay.settle import (
     PHASE_PASS_ENDS,
     STATUS_DONE,
     STATUS_PAUSED,
+    STATUS_SAMPLE,
     STATUS_SETTLED,
     STATUS_STUCK,
     STATUS_TIME_LIMIT,
@@ -41,18 +43,26 @@ def advance(w: World) -> int:
             return status
         if clock.is_started == 0:
             clock.is_started = 1
+            if clock.collects_telemetry == 1:
+                return STATUS_SAMPLE
+        if clock.is_started == 1:
+            clock.is_started = 2
             _arm_first_tick(w)
+            if next_event_ms(clock, w.events) == clock.now_ms:
+                clock.phase = PHASE_PASS_ENDS
+                continue
         if is_workload_done(w):
             return STATUS_DONE
-        at_ms = next_event_ms(clock, w.events)
-        if clock.next_arrival < len(w.requests):
-            at_ms = min(at_ms, w.requests[clock.next_arrival].arrival_ms)
+        if clock.instants_left <= 0:
+            return STATUS_PAUSED
+        at_ms = min(next_event_ms(clock, w.events), next_arrival_ms(w))
         if at_ms == math.inf:
             return STATUS_STUCK
         if at_ms > clock.max_sim_ms:
             return STATUS_TIME_LIMIT
-        if clock.instants_left <= 0:
-            return STATUS_PAUSED
+        if clock.next_sample_ms < at_ms:
+            _move_clock(w, clock.next_sample_ms)
+            return STATUS_SAMPLE
         clock.instants_left -= 1
         if not _only_ticks_can_follow(w):
             clock.stuck_ticks = 0
@@ -79,7 +89,7 @@ def _only_ticks_can_follow(w: World) -> bool:
     clock = w.clock
     return bool(
         clock.busy_events == 0
-        and clock.next_arrival == len(w.requests)
+        and next_arrival_ms(w) == math.inf
         and w.pools[PREFILL].starting_count + w.pools[DECODE].starting_count == 0
         and w.action_queues[QUEUE_NO_WORKER + PREFILL].first == NONE
         and w.action_queues[QUEUE_NO_WORKER + DECODE].first == NONE

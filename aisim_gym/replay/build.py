@@ -5,10 +5,15 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from aisim_gym.engine.acceptance import WORDS_PER_BLOCK
 from aisim_gym.engine.fpm import FpmRow
 from aisim_gym.engine.slices import make_heads
 from aisim_gym.engine.tables import (
+    MAX_DRAFT_TOKENS,
     NONE,
+    PREEMPT_FIRST,
+    PREEMPT_LAST,
+    PREEMPT_NONE,
     QUEUES_PER_RANK,
     ROLE_AGGREGATED,
     ROLE_DECODE,
@@ -19,6 +24,7 @@ from aisim_gym.engine.tables import (
     ArenaRow,
     BlockRow,
     EngineRow,
+    NodeRow,
     PassRow,
     QueueRow,
     RankRow,
@@ -35,18 +41,30 @@ from aisim_gym.fleet.tables import (
     ActionQueueRow,
     ClockRow,
     EventRow,
+    GaugeRow,
     HandoffRow,
     OperationRow,
     PoolRow,
+    SessionRow,
     WorkerRow,
 )
+from aisim_gym.fleet.timers import TimerHeapRow, TimerRow
 from aisim_gym.fleet.worker_life import create_worker
 from aisim_gym.fleet.world_state import WorldState, add_free_seqs
+from aisim_gym.fleet.worlds import WORLD_TYPES, world_type
 from aisim_gym.metrics.gap_statistics import NUM_BUCKETS, StatisticsRow
 from aisim_gym.metrics.request_times import AdmissionRow, RequestRow, make_requests
 from aisim_gym.metrics.traffic_window import TrafficRow
 from aisim_gym.replay.settle import PHASE_PASS_ENDS
-from aisim_gym.spec import AggregatedFleet, FixedTiming, LaunchSpec, PolynomialTiming, ReplaySpec
+from aisim_gym.spec import (
+    AggregatedFleet,
+    EngineSpec,
+    FixedTiming,
+    LaunchSpec,
+    PolynomialTiming,
+    ReplaySpec,
+)
+from aisim_gym.spec.accept_rates import parse_accept_rates
 from aisim_gym.tables import Table, make_table
 from aisim_gym.workload import RequestTable, build_prompt_blocks
 
@@ -68,23 +86,26 @@ def build_world(spec: ReplaySpec, requests: RequestTable, initial_tick_ms: float
     engines = make_table(EngineRow, 2)
     if isinstance(fleet, AggregatedFleet):
         counts = (0, fleet.num_workers)
+        launches = [fleet.engine]
         _fill_engine(engines[DECODE], fleet.engine, "fleet.engine")
-        block_size = fleet.engine.engine.block_size
     else:
         counts = (fleet.num_prefill_workers, fleet.num_decode_workers)
+        launches = [fleet.prefill, fleet.decode]
         _fill_engine(engines[PREFILL], fleet.prefill, "fleet.prefill")
         _fill_engine(engines[DECODE], fleet.decode, "fleet.decode")
-        block_size = fleet.prefill.engine.block_size
+    backend = launches[0].engine.backend
+    drafts = any(launch.engine.aic_nextn is not None for launch in launches)
     _check_supported(spec)
 
     num_workers = sum(counts)
     num_ranks = int(counts[0] * engines[PREFILL].dp_size + counts[1] * engines[DECODE].dp_size)
     is_disaggregated = not isinstance(fleet, AggregatedFleet)
-    request_rows, contents = _fill_requests(requests, block_size)
+    request_rows, contents = _fill_requests(requests, fleet.block_size)
+    num_sessions = max(0, len(requests.session_starts) - 1)
     state = WorldState(
         clock=make_table(ClockRow, 1),
         arena=make_table(ArenaRow, 1),
-        traffic=make_table(TrafficRow, 1),
+        traffic=make_table(TrafficRow, 2),
         engines=engines,
         pools=make_table(PoolRow, 2),
         workers=make_table(WorkerRow, num_workers),
@@ -94,9 +115,11 @@ def build_world(spec: ReplaySpec, requests: RequestTable, initial_tick_ms: float
         queues=make_table(QueueRow, QUEUES_PER_RANK * num_ranks),
         seqs=make_table(SeqRow, 64),
         blocks=make_table(BlockRow, 1024),
+        nodes=make_table(NodeRow, 64 if backend == "sglang" else 0),
         entries=np.zeros(1024, np.int64),
         entry_heads=make_heads(),
         contents=contents,
+        draws=np.zeros((num_ranks if drafts else 0, WORDS_PER_BLOCK), np.int64),
         requests=request_rows,
         gaps=np.zeros(8192, np.float64),
         gap_heads=make_heads(),
@@ -108,8 +131,16 @@ def build_world(spec: ReplaySpec, requests: RequestTable, initial_tick_ms: float
         rosters=np.zeros((NUM_ROSTERS, num_workers), np.int64),
         admissions=make_table(AdmissionRow, 256 if spec.capture_per_request else 0),
         operations=make_table(OperationRow, 64),
+        sessions=make_table(SessionRow, num_sessions),
+        session_heap=make_table(TimerHeapRow, 1),
+        ready_sessions=make_table(TimerRow, num_sessions),
+        think_ms=np.array(requests.delay_ms, np.float64),
+        gauges=make_table(GaugeRow, num_ranks),
     )
     _fill_clock(state.clock[0], spec, initial_tick_ms, is_disaggregated)
+    state.clock[0].backend = WORLD_TYPES.index(world_type(backend, drafts))
+    state.clock[0].reserves_first = int(backend == "sglang")
+    _fill_arrivals(state, requests)
     _fill_arena(state)
     for kind in range(QUEUE_DEFERRED):
         clear_queue(state.action_queues[kind])
@@ -122,15 +153,6 @@ def build_world(spec: ReplaySpec, requests: RequestTable, initial_tick_ms: float
 
 def _fill_engine(row: EngineRow, launch: LaunchSpec, path: str) -> None:
     engine = launch.engine
-    if engine.backend != "vllm":
-        raise UnsupportedError(
-            f"{path}.engine.backend: got {engine.backend!r}, replayed are: 'vllm'"
-        )
-    if engine.aic_nextn is not None:
-        raise UnsupportedError(
-            f"{path}.engine.aic_nextn: got {engine.aic_nextn}, "
-            "speculative decoding is not replayed yet, expected null"
-        )
     row.role = _ROLES[engine.worker_type]
     row.dp_size = launch.dp_size
     row.block_size = engine.block_size
@@ -141,7 +163,12 @@ def _fill_engine(row: EngineRow, launch: LaunchSpec, path: str) -> None:
     row.prefill_interval = engine.prefill_schedule_interval
     row.prefix_caching = int(engine.enable_prefix_caching)
     row.chunked_prefill = int(engine.enable_chunked_prefill)
-    row.preempts_first = int(engine.preemption_mode == "fifo")
+    row.preemption = PREEMPT_FIRST if engine.preemption_mode == "fifo" else PREEMPT_LAST
+    if engine.backend == "trtllm":
+        row.preemption = PREEMPT_NONE
+    row.recomputes_last = int(engine.backend == "vllm")
+    _fill_sglang(row, launch)
+    _fill_drafting(row, engine)
     timing = engine.timing_model
     if isinstance(timing, FixedTiming):
         row.timing = TIMING_FIXED
@@ -172,16 +199,62 @@ def _check_supported(spec: ReplaySpec) -> None:
         raise UnsupportedError(
             f"router_mode: got {spec.router_mode!r}, replayed are: 'round_robin'"
         )
-    if spec.workload.replay_concurrency is not None:
-        raise UnsupportedError(
-            f"workload.replay_concurrency: got {spec.workload.replay_concurrency}, "
-            "closed-loop replay is not supported yet, expected null"
-        )
-    if spec.telemetry_sample_interval_ms is not None:
-        raise UnsupportedError(
-            f"telemetry_sample_interval_ms: got {spec.telemetry_sample_interval_ms}, "
-            "telemetry samples are not recorded yet, expected null"
-        )
+
+
+def _fill_sglang(row: EngineRow, launch: LaunchSpec) -> None:
+    """Fill in SGLang's settings; its data-parallel ranks divide some of them (§17)."""
+    engine, sglang = launch.engine, launch.engine.sglang
+    row.max_prefill_tokens = sglang.max_prefill_tokens
+    row.chunk_tokens = sglang.chunked_prefill_size // launch.dp_size
+    row.clip_tokens = sglang.clip_max_new_tokens
+    conservativeness = sglang.schedule_conservativeness * (0.3 if launch.dp_size > 1 else 1.0)
+    row.init_ratio = 0.7 * conservativeness
+    row.min_ratio = row.init_ratio * 0.14
+    row.ratio_decay = (row.init_ratio - row.min_ratio) / 600.0
+    row.sorts_by_prefix = int(sglang.schedule_policy == "lpm")
+    row.prefill_pause = engine.prefill_decode_interval
+
+
+def _fill_drafting(row: EngineRow, engine: EngineSpec) -> None:
+    row.draft_tokens = engine.aic_nextn or 0
+    rates = parse_accept_rates(engine.aic_nextn_accept_rates or "")
+    (
+        row.accept_rate_1,
+        row.accept_rate_2,
+        row.accept_rate_3,
+        row.accept_rate_4,
+        row.accept_rate_5,
+    ) = (
+        *rates,
+        *[0.0] * (MAX_DRAFT_TOKENS - len(rates)),
+    )
+    row.draft_seed_low = engine.aic_mtp_seed & 0xFFFFFFFF
+    row.draft_seed_high = engine.aic_mtp_seed >> 32
+
+
+def _fill_arrivals(state: WorldState, requests: RequestTable) -> None:
+    """Put the requests, or the first turns of sessions, where arrivals are taken from."""
+    clock = state.clock[0]
+    clock.is_delta = int(requests.is_delta)
+    starts = requests.session_starts
+    if len(starts) == 0:
+        clock.sources_left = len(requests)
+        return
+    count = len(starts) - 1
+    clock.sources_left = count
+    state.sessions["first"][:] = state.sessions["next_turn"][:] = starts[:-1]
+    state.sessions["end"][:] = starts[1:]
+    state.requests["session"][:] = np.repeat(np.arange(count), np.diff(starts))
+    ready_ms = requests.arrival_ms[starts[:-1]]
+    if clock.max_in_flight > 0:
+        count = min(count, int(clock.max_in_flight))
+        ready_ms = np.zeros(count)
+    clock.next_arrival = count
+    order = np.argsort(ready_ms, kind="stable")  # a sorted array is a heap
+    timers = state.ready_sessions
+    timers["at_ms"][:count] = ready_ms[order]
+    timers["order"][:count] = timers["subject"][:count] = order
+    state.session_heap[0].num_timers = count
 
 
 def _fill_requests(
@@ -210,6 +283,11 @@ def _fill_clock(
     clock.captures_requests = int(spec.capture_per_request)
     clock.captures_operations = int(spec.capture_planner_details and math.isfinite(initial_tick_ms))
     clock.immediate_worker = NONE
+    clock.livelocked_worker = NONE
+    clock.max_in_flight = spec.workload.replay_concurrency or 0
+    clock.collects_telemetry = int(spec.telemetry_sample_interval_ms is not None)
+    clock.sample_interval_ms = spec.telemetry_sample_interval_ms or math.inf
+    clock.next_sample_ms = math.inf
 
 
 def _fill_arena(state: WorldState) -> None:
@@ -223,3 +301,9 @@ def _fill_arena(state: WorldState) -> None:
     blocks[len(blocks) - 1].lru_next = NONE
     arena.block_free = 0
     arena.block_free_count = len(blocks)
+    nodes = state.nodes
+    nodes["bucket_first"][:] = NONE
+    nodes["parent"][:] = np.arange(1, len(nodes) + 1)
+    nodes["parent"][-1:] = NONE
+    arena.node_free = 0 if len(nodes) else NONE
+    arena.node_free_count = len(nodes)

@@ -10,9 +10,14 @@ from aisim_gym.errors import ReplayError
 from aisim_gym.fleet.tables import DECODE, PREFILL
 from aisim_gym.fleet.world_state import WorldState
 from aisim_gym.metrics.request_times import REQUEST_OPEN
-from aisim_gym.replay.settle import STATUS_NO_WORKER, STATUS_STUCK, STATUS_UNKNOWN_RANK
+from aisim_gym.replay.settle import (
+    STATUS_LIVELOCK,
+    STATUS_NO_WORKER,
+    STATUS_STUCK,
+    STATUS_UNKNOWN_RANK,
+)
 
-FAILURES = (STATUS_NO_WORKER, STATUS_UNKNOWN_RANK, STATUS_STUCK)
+FAILURES = (STATUS_NO_WORKER, STATUS_UNKNOWN_RANK, STATUS_STUCK, STATUS_LIVELOCK)
 
 
 def failure(state: WorldState, status: int) -> ReplayError:
@@ -21,12 +26,14 @@ def failure(state: WorldState, status: int) -> ReplayError:
         return _no_worker(state)
     if status == STATUS_UNKNOWN_RANK:
         return _unknown_rank(state)
+    if status == STATUS_LIVELOCK:
+        return _livelock(state)
     return _stuck(state)
 
 
 def _no_worker(state: WorldState) -> ReplayError:
     clock, pool = state.clock[0], state.pools[DECODE]
-    request = state.requests[int(clock.next_arrival)]
+    request = state.requests[int(clock.failed_request)]
     return ReplayError(
         "placement policy error: no active workers for round-robin placement "
         f"(request {request.row + 1} arrives at {clock.now_ms} ms, "
@@ -53,14 +60,32 @@ def _stuck(state: WorldState) -> ReplayError:
         what = "offline disagg replay encountered an effect-free zero-duration pass"
     else:
         what = "offline disagg replay reached a dead end"
-    rows = np.asarray(state.requests)[: clock.next_arrival]
-    stuck = np.flatnonzero(rows["status"] == REQUEST_OPEN)
-    request = int(stuck[np.argmin(rows["row"][stuck])])
     return ReplayError(
         f"replay invariant violated: {what} "
-        f"with {clock.in_flight} in-flight requests remaining "
-        f"(stuck at {clock.now_ms} ms: {len(stuck)}, first request {rows['row'][request] + 1} "
-        f"{_place_of(state, request)})"
+        f"with {clock.in_flight} in-flight requests remaining ({_stuck_requests(state)})"
+    )
+
+
+def _livelock(state: WorldState) -> ReplayError:
+    """Report a worker whose next pass would change nothing, again and again."""
+    worker = state.workers[int(state.clock[0].livelocked_worker)]
+    dp_size = int(state.engines[int(worker.pool)].dp_size)
+    ranks = slice(int(worker.first_rank), int(worker.first_rank) + dp_size)
+    return ReplayError(
+        "replay invariant violated: offline replay detected an effect-free zero-duration pass "
+        f"with {int(state.ranks['owned_seqs'][ranks].sum())} in-flight requests remaining "
+        f"on {_pool_name(state, int(worker.pool))} worker {worker.id} ({_stuck_requests(state)})"
+    )
+
+
+def _stuck_requests(state: WorldState) -> str:
+    """Say when, how many and where the first one is."""
+    rows = np.asarray(state.requests)
+    stuck = np.flatnonzero((rows["status"] == REQUEST_OPEN) & (rows["is_arrived"] == 1))
+    request = int(stuck[np.argmin(rows["row"][stuck])])
+    return (
+        f"stuck at {state.clock[0].now_ms} ms: {len(stuck)}, "
+        f"first request {rows['row'][request] + 1} {_place_of(state, request)}"
     )
 
 
@@ -73,7 +98,11 @@ def _place_of(state: WorldState, request: int) -> str:
         pool_id, scheduler = PREFILL, int(row.prefill_scheduler)
     else:
         return "waiting for a prefill worker"
-    is_disaggregated = state.clock[0].is_disaggregated == 1
-    name = ("prefill", "decode")[pool_id] if is_disaggregated else "aggregated"
     worker = scheduler // int(state.engines[pool_id].dp_size)
-    return f"on {name} worker {worker}, {row.input_tokens} input tokens"
+    return f"on {_pool_name(state, pool_id)} worker {worker}, {row.input_tokens} input tokens"
+
+
+def _pool_name(state: WorldState, pool_id: int) -> str:
+    if state.clock[0].is_disaggregated == 0:
+        return "aggregated"
+    return ("prefill", "decode")[pool_id]

@@ -5,6 +5,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 from zipfile import BadZipFile
@@ -23,13 +24,16 @@ from aisim_gym.replay.decision import ScalingDecision, checked_time_ms
 from aisim_gym.replay.failure import FAILURES, failure
 from aisim_gym.replay.policy import ScalingLimits, ScalingPolicy, describe_fleet
 from aisim_gym.replay.settle import (
+    PHASE_SETTLED,
     STATUS_DONE,
     STATUS_NEEDS_ROOM,
     STATUS_PAUSED,
+    STATUS_SAMPLE,
     STATUS_TICK,
     STATUS_TIME_LIMIT,
 )
 from aisim_gym.replay.snapshot import ScalingSnapshot, take_snapshot
+from aisim_gym.replay.telemetry import Sample, take_due_sample, take_final_sample
 from aisim_gym.spec import ReplaySpec, load_spec
 from aisim_gym.workload import RequestTable, load_workload
 
@@ -58,6 +62,27 @@ class TickRecord(NamedTuple):
     target_prefill: int | None
     target_decode: int | None
     next_tick_ms: float | None
+
+
+class StepOutcome(StrEnum):
+    """How a :meth:`Replay.step` ended."""
+
+    SETTLED = "settled"
+    """Everything that can happen at this instant has happened."""
+    TICK = "tick"
+    """A tick waits for its decision; the rest of the instant follows with the next step."""
+    COMPLETE = "complete"
+    """The workload is done."""
+    TIME_LIMIT = "time_limit"
+    """The next instant is beyond ``max_sim_time_ms``; the clock did not move."""
+
+
+_STEP_OUTCOMES = {
+    STATUS_PAUSED: StepOutcome.SETTLED,
+    STATUS_TICK: StepOutcome.TICK,
+    STATUS_DONE: StepOutcome.COMPLETE,
+    STATUS_TIME_LIMIT: StepOutcome.TIME_LIMIT,
+}
 
 
 @dataclass(frozen=True)
@@ -94,11 +119,18 @@ class Replay:
         spec: What was asked for, every default filled in.
         state: All tables of the run, for reports and tests.
         ticks: One record per tick that was answered.
+        session_ids: Names of the workload's sessions, empty for a plain list.
+        samples: Telemetry so far, with the reference's keys; empty without
+            ``telemetry_sample_interval_ms``.
+        on_sample: Called with every telemetry sample; what it raises passes through unchanged.
     """
 
     spec: ReplaySpec
     state: WorldState = field(repr=False)
     ticks: list[TickRecord] = field(repr=False)
+    session_ids: tuple[str, ...] = field(repr=False)
+    samples: list[Sample] = field(repr=False)
+    on_sample: Callable[[Sample], None] | None = field(repr=False)
 
     def __init__(
         self,
@@ -121,7 +153,7 @@ class Replay:
         """
         self.spec = spec if isinstance(spec, ReplaySpec) else load_spec(spec)
         if requests is None:
-            requests = load_workload(self.spec.workload)
+            requests = load_workload(self.spec.workload, self.spec.engine_block_size)
         elif not isinstance(requests, RequestTable):
             raise TypeError(
                 f"requests: got {type(requests).__name__}, expected a RequestTable "
@@ -132,6 +164,9 @@ class Replay:
         first_ms = math.inf if initial_tick_ms is None else checked_time_ms(initial_tick_ms)
         self.state = build_world(self.spec, requests, first_ms)
         self.ticks = []
+        self.session_ids = requests.session_ids
+        self.samples = []
+        self.on_sample = None
         self._status = STATUS_PAUSED
         self._snapshot: ScalingSnapshot | None = None
         self._wall_s = 0.0
@@ -181,22 +216,39 @@ class Replay:
             ReplayError: If a request can never run, or no worker is there for an arrival; also if
                 the last tick was not answered with :meth:`apply`.
         """
+        if self._can_go_on("advance_to_tick"):
+            self._run(on_progress)
+        return self.snapshot
+
+    def step(self) -> StepOutcome:
+        """Settle one instant: time 0 first, then the next one at which anything can happen.
+
+        Telemetry samples in between are published on the way. Steps and :meth:`advance_to_tick` may
+        be mixed.
+
+        Returns:
+            How it ended; ``now_ms`` is the instant. After the end, and at the time limit, further
+            steps change nothing and say the same.
+
+        Raises:
+            ReplayError: As :meth:`advance_to_tick`.
+        """
+        if self._can_go_on("step"):
+            is_settled = self.state.clock[0].phase == PHASE_SETTLED
+            self._run(None, instants=int(is_settled))
+        return _STEP_OUTCOMES[self._status]
+
+    def _can_go_on(self, method: str) -> bool:
+        """Return whether there is anything left to run; raise if the run waits or has failed."""
         clock = self.state.clock[0]
         if clock.tick_shown == 1:
             raise ReplayError(
                 f"tick {clock.tick_ordinal} at {clock.now_ms} ms waits for a decision: "
-                "call apply(ScalingDecision(...)) before advance_to_tick()"
+                f"call apply(ScalingDecision(...)) before {method}()"
             )
-        if self.is_done:
-            return None
         if self._status in FAILURES:
             raise failure(self.state, self._status)
-        started_s = time.perf_counter()
-        try:
-            self._run(on_progress)
-        finally:
-            self._wall_s += time.perf_counter() - started_s
-        return self.snapshot
+        return not self.is_done
 
     def apply(self, decision: ScalingDecision | Mapping[str, Any]) -> None:
         """Answer the tick that :meth:`advance_to_tick` returned.
@@ -240,6 +292,7 @@ class Replay:
         limits: ScalingLimits | None = None,
         seed: int | None = None,
         on_progress: Callable[[Progress], None] | None = None,
+        on_sample: Callable[[Sample], None] | None = None,
     ) -> Self:
         """Return a finished replay with ``policy`` deciding at every tick.
 
@@ -250,12 +303,14 @@ class Replay:
             limits: Told to the policy with the description of the fleet.
             seed: Told to the policy.
             on_progress: Called now and then.
+            on_sample: Called with every telemetry sample.
 
         Raises:
             AisimError: As the constructor and :meth:`advance_to_tick`; what the policy raises
                 passes through unchanged.
         """
         replay = cls.prepare(spec, policy, requests, limits=limits, seed=seed)
+        replay.on_sample = on_sample
         replay.follow(policy, on_progress)
         return replay
 
@@ -320,6 +375,7 @@ class Replay:
         """Return an independent copy that continues from the same state."""
         copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__, state=self.state.copy(), ticks=list(self.ticks))
+        copy.samples = list(self.samples)
         return copy
 
     def save(self, path: str | Path) -> None:
@@ -328,6 +384,8 @@ class Replay:
             "format": SAVE_FORMAT,
             "spec": json.loads(self.spec.to_json()),
             "ticks": self.ticks,
+            "session_ids": self.session_ids,
+            "samples": self.samples,
             "status": int(self._status),
             "wall_s": self._wall_s,
         }
@@ -356,6 +414,9 @@ class Replay:
         replay.spec = load_spec(header["spec"])
         replay.state = state
         replay.ticks = [TickRecord(*tick) for tick in header["ticks"]]
+        replay.session_ids = tuple(header["session_ids"])
+        replay.samples = header["samples"]
+        replay.on_sample = None
         replay._status = header["status"]
         replay._snapshot = None
         replay._wall_s = header["wall_s"]
@@ -377,24 +438,53 @@ class Replay:
         pool = self.state.pools[pool_id]
         return max(0, (target or 0) - int(pool.active_count + pool.starting_count))
 
-    def _run(self, on_progress: Callable[[Progress], None] | None) -> None:
-        """Call the compiled loop until a tick, the end or an error."""
+    def _run(
+        self, on_progress: Callable[[Progress], None] | None, instants: int | None = None
+    ) -> None:
+        """Call the compiled loop until a tick, the end, an error, or so many instants."""
         announce_compilation("advance")
+        started_s = time.perf_counter()
+        try:
+            self._advance(on_progress, instants)
+        finally:
+            self._wall_s += time.perf_counter() - started_s
+
+    def _advance(
+        self, on_progress: Callable[[Progress], None] | None, instants: int | None
+    ) -> None:
+        self.state.clock[0].instants_left = INSTANTS_PER_CALL if instants is None else instants
         while True:
-            self.state.clock[0].instants_left = INSTANTS_PER_CALL
             status = advance(self.state.world())
             if status == STATUS_NEEDS_ROOM:
                 self.state.make_room()
+                continue
+            if status == STATUS_SAMPLE:
+                self._keep_sample(take_due_sample(self.state, len(self.samples)))
                 continue
             self._status = status
             if on_progress is not None:
                 clock = self.state.clock[0]
                 total = len(self.state.requests)
-                on_progress(Progress(float(clock.now_ms), int(clock.next_arrival), total))
+                on_progress(Progress(float(clock.now_ms), int(clock.arrived_requests), total))
+            if (
+                status in (STATUS_DONE, STATUS_TIME_LIMIT)
+                and self.state.clock[0].collects_telemetry
+            ):
+                sample = take_final_sample(self.state, len(self.samples))
+                if sample is not None:
+                    self._keep_sample(sample)
             if status in (STATUS_TICK, STATUS_DONE, STATUS_TIME_LIMIT):
                 return
             if status in FAILURES:
                 raise failure(self.state, status)
+            if instants is not None:
+                return
+            self.state.clock[0].instants_left = INSTANTS_PER_CALL
+
+    def _keep_sample(self, sample: Sample) -> None:
+        self.samples.append(sample)
+        if self.on_sample is not None:
+            self.on_sample(sample)
 
 
 def _check_policy(policy: object) -> None:

@@ -4,16 +4,20 @@ Rules: replay-runtime.md §4 (aggregated), §5 (disaggregated), rulings.md 3. On
 phases below once; iterations repeat until one changed nothing:
 
 1. pass ends, 2. workers that become ready, 3. transfers that end, 4. handoff actions,
-5. arrivals, 6. start passes (prefill, then decode), 7. removal of drained workers, 8. the tick.
+5. arrivals, 6. start passes (prefill, then decode), 7. removal of drained workers, 8. the telemetry
+sample, then the tick.
 
 Transfers and handoff actions exist only in a disaggregated fleet. There an arrival's first action
 runs in the next iteration; in an aggregated fleet an arrival is placed at once.
 """
 
-from aisim_gym.engine.commands import submit
+from aisim_gym.engine.backend import submit
 from aisim_gym.engine.tables import NONE
+from aisim_gym.fleet.arrivals import due_request, take_due_request
 from aisim_gym.fleet.event_heap import peek_due, pop_due
+from aisim_gym.fleet.gauges import commit_gauges
 from aisim_gym.fleet.group_pass import (
+    IS_LIVELOCKED,
     NEEDS_ROOM,
     STARTED_NOTHING,
     complete_immediate_pass,
@@ -48,6 +52,7 @@ from aisim_gym.kernel import kernel
 
 STATUS_SETTLED, STATUS_TICK, STATUS_NEEDS_ROOM, STATUS_DONE, STATUS_TIME_LIMIT = 0, 1, 2, 3, 4
 STATUS_PAUSED, STATUS_NO_WORKER, STATUS_STUCK, STATUS_UNKNOWN_RANK = 5, 6, 7, 8
+STATUS_LIVELOCK, STATUS_SAMPLE = 9, 10
 
 PHASE_SETTLED, PHASE_PASS_ENDS, PHASE_READY, PHASE_TRANSFERS, PHASE_ACTIONS = 0, 1, 2, 3, 4
 PHASE_ARRIVALS, PHASE_DRIVE_PREFILL, PHASE_DRIVE_DECODE, PHASE_DRAINED, PHASE_TICK = 5, 6, 7, 8, 9
@@ -59,7 +64,8 @@ def settle(w: World) -> int:
 
     Returns:
         ``STATUS_SETTLED``; or ``STATUS_TICK``, ``STATUS_NEEDS_ROOM``, ``STATUS_NO_WORKER``,
-        ``STATUS_UNKNOWN_RANK`` with the phase left where the next call must go on.
+        ``STATUS_UNKNOWN_RANK``, ``STATUS_LIVELOCK``, ``STATUS_SAMPLE`` with the phase left where
+        the next call must go on.
     """
     clock = w.clock
     while clock.phase != PHASE_SETTLED:
@@ -87,12 +93,15 @@ def settle(w: World) -> int:
                 return status
             clock.phase = PHASE_DRIVE_PREFILL
         if clock.phase == PHASE_DRIVE_PREFILL:
-            if clock.is_disaggregated == 1 and not _drive(w, PREFILL):
-                return STATUS_NEEDS_ROOM
+            if clock.is_disaggregated == 1:
+                status = _drive(w, PREFILL)
+                if status != STATUS_SETTLED:
+                    return status
             clock.phase = PHASE_DRIVE_DECODE
         if clock.phase == PHASE_DRIVE_DECODE:
-            if not _drive(w, DECODE):
-                return STATUS_NEEDS_ROOM
+            status = _drive(w, DECODE)
+            if status != STATUS_SETTLED:
+                return status
             clock.phase = PHASE_DRAINED
         if clock.phase == PHASE_DRAINED:
             if not has_room_for_operations(w, 2):
@@ -103,6 +112,8 @@ def settle(w: World) -> int:
                 clock.changed = 1
             clock.phase = PHASE_TICK
         if clock.phase == PHASE_TICK:
+            if clock.next_sample_ms <= clock.now_ms:
+                return STATUS_SAMPLE
             while pop_due(clock, w.events, EVENT_TICK) >= 0:
                 if not is_workload_done(w):
                     prepare_metrics(w, PREFILL)
@@ -167,15 +178,16 @@ def _execute_actions(w: World) -> int:
 @kernel
 def _admit_arrivals(w: World) -> int:
     clock = w.clock
-    while clock.next_arrival < len(w.requests):
-        request = clock.next_arrival
-        row = w.requests[request]
-        if row.arrival_ms > clock.now_ms:
-            break
+    while True:
+        request = due_request(w)
+        if request == NONE:
+            return STATUS_SETTLED
         if clock.is_disaggregated == 1:
             begin_handoff(w, request)
         else:
+            row = w.requests[request]
             if w.pools[DECODE].active_count == 0:
+                clock.failed_request = request
                 return STATUS_NO_WORKER
             prompt_tokens = int(row.input_tokens)
             output_tokens = int(row.output_tokens)
@@ -183,24 +195,23 @@ def _admit_arrivals(w: World) -> int:
                 return STATUS_NEEDS_ROOM
             rank = w.ranks[place_aggregated(w)]
             s = add_request_seq(w, rank.id, request, output_tokens)
-            submit(rank, w.queues, w.seqs, s)
+            submit(w, rank, s)
+            commit_gauges(w, rank.id)
             row.decode_scheduler = rank.scheduler_id
             refresh_worker(w, rank.worker)
-        clock.next_arrival += 1
-        clock.in_flight += 1
-        w.traffic.num_req += 1
-        clock.changed = 1
-    return STATUS_SETTLED
+        take_due_request(w, request)
 
 
 @kernel
-def _drive(w: World, pool_id: int) -> bool:
+def _drive(w: World, pool_id: int) -> int:
     while True:
         if w.clock.immediate_worker != NONE and not complete_immediate_pass(w):
-            return False
+            return STATUS_NEEDS_ROOM
         outcome = drive_pool(w, pool_id)
         if outcome == NEEDS_ROOM:
-            return False
+            return STATUS_NEEDS_ROOM
+        if outcome == IS_LIVELOCKED:
+            return STATUS_LIVELOCK
         if outcome == STARTED_NOTHING:
-            return True
+            return STATUS_SETTLED
         w.clock.changed = 1

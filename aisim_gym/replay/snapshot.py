@@ -14,6 +14,10 @@ from aisim_gym.fleet.tables import (
     WORKER_STARTING,
 )
 from aisim_gym.fleet.world_state import WorldState
+from aisim_gym.metrics.traffic_window import TrafficRow
+
+TICK_WINDOW = 0
+"""Row of the traffic windows that ticks read."""
 
 
 class ForwardPassMetrics(NamedTuple):
@@ -127,7 +131,7 @@ def take_snapshot(state: WorldState) -> ScalingSnapshot:
         now_ms=float(clock.now_ms),
         prefill=_pool_snapshot(state, PREFILL),
         decode=_pool_snapshot(state, DECODE),
-        traffic=_traffic_statistics(state),
+        traffic=traffic_statistics(state.traffic[TICK_WINDOW], float(clock.now_ms)),
     )
 
 
@@ -158,11 +162,11 @@ def _pool_snapshot(state: WorldState, pool_id: int) -> PoolSnapshot:
     )
 
 
-def _traffic_statistics(state: WorldState) -> TrafficStatistics:
-    traffic = state.traffic[0]
+def traffic_statistics(traffic: TrafficRow, now_ms: float) -> TrafficStatistics:
+    """Return the statistics of a traffic window up to ``now_ms``."""
     forwards = int(traffic.accept_forwards)
     return TrafficStatistics(
-        duration_s=float(state.clock[0].now_ms - traffic.window_start_ms) / 1000.0,
+        duration_s=float(now_ms - traffic.window_start_ms) / 1000.0,
         num_req=int(traffic.num_req),
         avg_isl=_mean(traffic.input_tokens, traffic.shape_count),
         avg_osl=_mean(traffic.output_tokens, traffic.shape_count),

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from aisim_gym.fleet.world_state import WorldState
 from aisim_gym.metrics.request_times import REQUEST_COMPLETED
+from aisim_gym.report.request_ids import request_numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,9 +47,8 @@ class CompletedRequests:
     @classmethod
     def of(cls, state: WorldState) -> Self:
         """Return what has completed so far."""
-        requests = np.asarray(state.requests)
+        requests = np.asarray(state.requests)[np.argsort(request_numbers(state))]
         requests = requests[requests["status"] == REQUEST_COMPLETED]
-        requests = requests[np.argsort(requests["row"])]
         arrival_ms, first_ms = requests["arrival_ms"], requests["first_token_ms"]
         last_ms = requests["last_token_ms"]
         gaps = requests["emitted_tokens"].astype(np.float64) - 1.0

@@ -12,6 +12,7 @@ from aisim_gym.report.per_request import RequestRecords
 from aisim_gym.report.report import Report
 
 SUMMARY, LIFECYCLE, TICKS = "summary.json", "lifecycle.json", "ticks.csv"
+TELEMETRY = "telemetry.jsonl"
 REQUESTS_CSV, REQUESTS_JSONL = "requests.csv", "requests.jsonl"
 REQUESTS_PARQUET = "requests.parquet"
 
@@ -23,6 +24,7 @@ def write_report(report: Report, folder: str | Path, *, parquet: bool = False) -
     ``summary.json``       the summary
     ``ticks.csv``          what the planner saw and answered, a line per tick
     ``lifecycle.json``     what happened to workers, a list of operations
+    ``telemetry.jsonl``    a telemetry sample per line, as the reference's ``telemetry_jsonl_path``
     ``requests.jsonl``     a full record per line, as the reference's ``report_jsonl_path``
     ``requests.csv``       the same without the histories; an empty cell is null
     ``requests.parquet``   like the CSV, typed; only if asked for
@@ -46,13 +48,15 @@ def write_report(report: Report, folder: str | Path, *, parquet: bool = False) -
         _import_pyarrow()
     folder = Path(folder).expanduser()
     folder.mkdir(parents=True, exist_ok=True)
-    for name in (REQUESTS_JSONL, REQUESTS_CSV, REQUESTS_PARQUET):
+    for name in (TELEMETRY, REQUESTS_JSONL, REQUESTS_CSV, REQUESTS_PARQUET):
         (folder / name).unlink(missing_ok=True)
     written = [
         _write_json(folder / SUMMARY, report.summary),
         _write_csv(folder / TICKS, TickRecord._fields, report.ticks),
         _write_json(folder / LIFECYCLE, report.lifecycle_operations),
     ]
+    if report.telemetry is not None:
+        written.append(_write_jsonl(folder / TELEMETRY, report.telemetry["samples"]))
     records = report.per_request
     if records is not None:
         columns = records.flat_columns
@@ -66,10 +70,13 @@ def write_report(report: Report, folder: str | Path, *, parquet: bool = False) -
 
 def write_records_jsonl(records: RequestRecords, path: str | Path) -> Path:
     """Write one JSON object per record and line, the reference's ``report_jsonl_path`` form."""
-    target = Path(path).expanduser()
+    return _write_jsonl(Path(path).expanduser(), records)
+
+
+def _write_jsonl(target: Path, objects: Iterable[dict[str, Any]]) -> Path:
     encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     with replace_file(target) as temporary, temporary.open("w", encoding="utf-8") as file:
-        file.writelines(encoder.encode(record) + "\n" for record in records)
+        file.writelines(encoder.encode(item) + "\n" for item in objects)
     return target
 
 

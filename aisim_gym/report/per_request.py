@@ -1,14 +1,13 @@
 """Results per request, as the reference writes them (replay-runtime.md §15.6).
 
-What no run of this package can have is still there, always null: sessions, dispatch times, queue
-times of a router, overlap blocks.
+What no run of this package can have is still there, always null: dispatch times, queue times of a
+router, overlap blocks.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
-from uuid import UUID
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +16,7 @@ from aisim_gym.engine.tables import NONE
 from aisim_gym.fleet.tables import DECODE, PREFILL
 from aisim_gym.fleet.world_state import WorldState
 from aisim_gym.metrics.request_times import REQUEST_OPEN, STATUS_NAMES
+from aisim_gym.report.request_ids import request_numbers, request_uuid
 
 HISTORIES = ("routing_history", "admission_history", "pressure_record_ordinals")
 """Columns whose values are lists; they exist in full records only."""
@@ -46,11 +46,22 @@ class RequestRecords:
 
     row: NDArray[np.int64]
 
-    def __init__(self, state: WorldState) -> None:
-        """Keep what ``state`` knows about the requests that have ended; it may go on."""
+    def __init__(self, state: WorldState, session_ids: Sequence[str] = ()) -> None:
+        """Keep what ``state`` knows about the requests that have ended; it may go on.
+
+        Args:
+            state: Tables of the run.
+            session_ids: Names of its sessions.
+        """
         requests = np.asarray(state.requests)
         ended = np.flatnonzero(requests["status"] != REQUEST_OPEN)
-        ended = ended[np.lexsort((requests["row"][ended], requests["arrival_ms"][ended]))]
+        numbers = request_numbers(state)
+        ended = ended[np.lexsort((numbers[ended], requests["arrival_ms"][ended]))]
+        self._numbers = numbers[ended]
+        self._session_ids = session_ids
+        self._turns = np.zeros(0, np.int64)
+        if len(state.sessions):
+            self._turns = ended - state.sessions["first"][requests["session"][ended]]
         self.row = requests["row"][ended]
         self._requests = requests[ended]
         self._indices = ended
@@ -58,6 +69,7 @@ class RequestRecords:
         self._admissions = np.asarray(state.admissions)[: state.clock[0].admission_count].copy()
         self._dp_sizes = [int(state.engines[pool_id].dp_size) for pool_id in (PREFILL, DECODE)]
         self._is_disaggregated = bool(state.clock[0].is_disaggregated)
+        self._reserves_first = bool(state.clock[0].reserves_first)
 
     def __len__(self) -> int:
         """Return the number of records."""
@@ -83,9 +95,9 @@ class RequestRecords:
         first_ms, last_ms = requests["first_token_ms"], requests["last_token_ms"]
         gaps = np.where(requests["emitted_tokens"] > 1, requests["emitted_tokens"] - 1.0, np.nan)
         return {
-            "session_id": self._nulls(),
-            "turn_index": self._nulls(),
-            "uuid": [request_uuid(row) for row in self.row.tolist()],
+            "session_id": self._sessions(),
+            "turn_index": self._turns.tolist() if self._session_ids else self._nulls(),
+            "uuid": [request_uuid(number) for number in self._numbers.tolist()],
             "arrival_time_ms": requests["arrival_ms"].tolist(),
             "dispatched_at_ms": self._nulls(),
             "first_admit_ms": _times(requests["first_admit_ms"]),
@@ -124,6 +136,11 @@ class RequestRecords:
         """The columns whose values are no lists: for tables."""
         return {name: values for name, values in self.columns.items() if name not in HISTORIES}
 
+    def _sessions(self) -> list[str] | list[None]:
+        if not self._session_ids:
+            return self._nulls()
+        return [self._session_ids[session] for session in self._requests["session"].tolist()]
+
     def _nulls(self) -> list[None]:
         return [None] * len(self)
 
@@ -133,15 +150,19 @@ class RequestRecords:
             schedulers = self._requests["decode_scheduler"].tolist()
             dp_size = self._dp_sizes[DECODE]
             return [_routes("agg", scheduler, dp_size) for scheduler in schedulers]
-        return [
-            _routes("prefill", prefill, self._dp_sizes[PREFILL])
-            + _routes("decode", decode, self._dp_sizes[DECODE])
-            for prefill, decode in zip(
-                self._requests["prefill_scheduler"].tolist(),
-                self._requests["decode_route"].tolist(),
-                strict=True,
-            )
-        ]
+        histories = []
+        for prefill, decode in zip(
+            self._requests["prefill_scheduler"].tolist(),
+            self._requests["decode_route"].tolist(),
+            strict=True,
+        ):
+            routes = [
+                _routes("prefill", prefill, self._dp_sizes[PREFILL]),
+                _routes("decode", decode, self._dp_sizes[DECODE]),
+            ]
+            first, second = reversed(routes) if self._reserves_first else routes
+            histories.append(first + second)
+        return histories
 
     def _admission_histories(self) -> list[list[dict[str, Any]]]:
         position_of = np.full(self._num_requests, NONE)
@@ -171,11 +192,6 @@ class RequestRecords:
                 }
             )
         return histories
-
-
-def request_uuid(row: int) -> str:
-    """Return the canonical id of a request: its number in the source, counted from 1."""
-    return str(UUID(int=row + 1))
 
 
 def _routes(pool: str, scheduler_id: int, dp_size: int) -> list[dict[str, Any]]:

@@ -26,6 +26,8 @@ class Report:
         coverage: What was captured, as the reference reports it (§15.7).
         completed: Sizes and latencies of the completed requests, whatever is captured.
         scale_events: Workers started, cancelled and drained by scaling.
+        telemetry: ``{sample_interval_ms, samples}`` (replay-runtime.md §16), None without
+            ``telemetry_sample_interval_ms``.
         sla: The service level of the spec.
     """
 
@@ -36,6 +38,7 @@ class Report:
     coverage: dict[str, Any]
     completed: CompletedRequests = field(repr=False)
     scale_events: ScaleEvents
+    telemetry: dict[str, Any] | None = field(repr=False)
     sla: SlaSpec
 
 
@@ -46,7 +49,8 @@ def summarize(replay: Replay) -> Report:
     """
     spec, state = replay.spec, replay.state
     completed = CompletedRequests.of(state)
-    records = RequestRecords(state) if spec.capture_per_request else None
+    records = RequestRecords(state, replay.session_ids) if spec.capture_per_request else None
+    interval_ms = spec.telemetry_sample_interval_ms
     return Report(
         summary=summarize_run(replay, completed),
         per_request=records,
@@ -59,5 +63,10 @@ def summarize(replay: Replay) -> Report:
         },
         completed=completed,
         scale_events=ScaleEvents.of(replay),
+        telemetry=(
+            None
+            if interval_ms is None
+            else {"sample_interval_ms": interval_ms, "samples": list(replay.samples)}
+        ),
         sla=spec.sla,
     )

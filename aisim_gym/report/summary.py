@@ -40,7 +40,7 @@ def summarize_run(replay: Replay, completed: CompletedRequests) -> dict[str, Any
     return {
         "kv_eviction_policy": "lru",
         "committed_prefill_tokens": int(clock.committed_prefill_tokens),
-        "num_requests": int(clock.next_arrival),
+        "num_requests": int(clock.arrived_requests),
         "completed_requests": len(completed),
         "total_input_tokens": input_tokens,
         "total_output_tokens": output_tokens,

@@ -81,7 +81,8 @@ class Timeline:
     def of(cls, replay: Replay) -> "Timeline":
         """Return the run so far; worker counts are exact, not sampled at ticks."""
         state = replay.state
-        arrived = np.asarray(state.requests)[: int(state.clock[0].next_arrival)]
+        requests = np.asarray(state.requests)
+        arrived = requests[requests["is_arrived"] == 1]
         end_s = replay.now_ms / 1000.0
         window_s = choose_window_s(end_s)
         edges_s = np.arange(0.0, end_s + window_s, window_s)

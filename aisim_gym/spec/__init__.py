@@ -7,11 +7,14 @@ from aisim_gym.spec.launch import DynamoSpec, LaunchSpec, ReasoningSpec, parse_l
 from aisim_gym.spec.loading import dump_spec, load_spec
 from aisim_gym.spec.reference_arguments import (
     ReferenceArguments,
+    SyntheticArguments,
     replay_spec_from_reference_arguments,
+    replay_spec_from_synthetic_arguments,
 )
 from aisim_gym.spec.refusals import NegativeCountError, UnsupportedSpecError
 from aisim_gym.spec.replay import ReplaySpec
 from aisim_gym.spec.sla import SlaSpec
+from aisim_gym.spec.synthetic import SyntheticSpec
 from aisim_gym.spec.ticks import TickSpec
 from aisim_gym.spec.timing import ExternalTiming, FixedTiming, PolynomialTiming, TimingModel
 from aisim_gym.spec.workload import WorkloadSpec
@@ -33,6 +36,8 @@ __all__ = [
     "ReplaySpec",
     "SglangSpec",
     "SlaSpec",
+    "SyntheticArguments",
+    "SyntheticSpec",
     "TickSpec",
     "TimingModel",
     "TrtllmSpec",
@@ -42,4 +47,5 @@ __all__ = [
     "load_spec",
     "parse_launch_config",
     "replay_spec_from_reference_arguments",
+    "replay_spec_from_synthetic_arguments",
 ]

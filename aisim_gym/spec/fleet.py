@@ -29,6 +29,11 @@ class AggregatedFleet(SpecModel):
         default=LaunchSpec(), description="Launch config; engine.worker_type is aggregated"
     )
 
+    @property
+    def block_size(self) -> int:
+        """Tokens per KV block, as prompts are cut for the prefix cache."""
+        return self.engine.engine.block_size
+
     @model_validator(mode="after")
     def _check_worker_type(self) -> Self:
         worker_type = self.engine.engine.worker_type
@@ -53,6 +58,11 @@ class DisaggregatedFleet(SpecModel):
     )
     prefill: LaunchSpec = Field(description="Launch config; engine.worker_type must be prefill")
     decode: LaunchSpec = Field(description="Launch config; engine.worker_type must be decode")
+
+    @property
+    def block_size(self) -> int:
+        """Tokens per KV block, as prompts are cut for the prefix cache; the same for both roles."""
+        return self.prefill.engine.block_size
 
     @model_validator(mode="after")
     def _check_roles_fit(self) -> Self:

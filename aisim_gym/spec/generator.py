@@ -1,4 +1,4 @@
-"""The built-in traffic generator's parameters."""
+"""Parameters of generated chat traffic."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, Self

@@ -5,7 +5,7 @@ This is what the reference's planners and replays take as ``*_engine_args``
 """
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -13,6 +13,7 @@ from aisim_gym.errors import SpecError
 from aisim_gym.spec.engine import EngineSpec
 from aisim_gym.spec.json_text import parse_json
 from aisim_gym.spec.model import ConfigStruct
+from aisim_gym.spec.refusals import MisfitError
 from aisim_gym.spec.scalars import F64, U16, U32, U64, Flag, Text, Usize
 from aisim_gym.spec.wording import Wording
 
@@ -93,6 +94,17 @@ class LaunchSpec(ConfigStruct):
         given = engine.model_fields_set if isinstance(engine, EngineSpec) else engine
         is_explicit = isinstance(given, Mapping | set) and "num_gpu_blocks" in given
         return {**data, "num_gpu_blocks_is_explicit": is_explicit}
+
+    @model_validator(mode="after")
+    def _check_chunk_per_rank(self) -> Self:
+        chunk_tokens = self.engine.sglang.chunked_prefill_size
+        if self.engine.backend == "sglang" and chunk_tokens < self.dp_size:
+            raise MisfitError(
+                "engine.sglang.chunked_prefill_size",
+                f"SGLang attention DP size {self.dp_size} reduces "
+                f"chunked_prefill_size={chunk_tokens} to zero",
+            )
+        return self
 
     @field_validator("tensor_parallel_size")
     @classmethod

@@ -1,7 +1,7 @@
-"""From the keyword arguments of the reference's Python entry point to a ReplaySpec.
+"""From the keyword arguments of the reference's Python entry points to a ReplaySpec.
 
-The arguments are those of ``run_mocker_trace_replay`` in ai-dynamo-runtime 1.6.1; which of them
-go together is in replay-runtime.md §19 and workloads.md §14.
+The arguments are those of ``run_mocker_trace_replay`` and ``run_mocker_synthetic_trace_replay`` in
+ai-dynamo-runtime 1.6.1; which of them go together is in replay-runtime.md §19 and workloads.md §14.
 """
 
 import os
@@ -12,6 +12,7 @@ from aisim_gym.errors import SpecError
 from aisim_gym.spec.launch import LaunchSpec, parse_launch_config
 from aisim_gym.spec.refusals import UnsupportedSpecError
 from aisim_gym.spec.replay import ReplaySpec
+from aisim_gym.spec.synthetic import SyntheticSpec
 from aisim_gym.spec.wording import closest
 from aisim_gym.spec.workload import TRACE_FORMAT_ALIASES
 
@@ -21,10 +22,9 @@ AGENTIC_FORMATS = frozenset({"agentic_mooncake", "weka", "dynamo"})
 DEFAULT_TELEMETRY_INTERVAL_MS = 1000.0
 
 
-class ReferenceArguments(TypedDict, total=False):
-    """The arguments of the reference; None means the default where None is allowed."""
+class RunArguments(TypedDict, total=False):
+    """What both entry points of the reference take."""
 
-    trace_files: Sequence[str | os.PathLike[str]]
     extra_engine_args: EngineArguments | None
     prefill_engine_args: EngineArguments | None
     decode_engine_args: EngineArguments | None
@@ -37,12 +37,6 @@ class ReferenceArguments(TypedDict, total=False):
     replay_mode: str
     router_mode: str
     arrival_speedup_ratio: float
-    trace_block_size: int | None
-    trace_format: str
-    trace_shared_prefix_ratio: float
-    trace_num_prefix_groups: int
-    report_jsonl_path: str | os.PathLike[str] | None
-    max_sim_time_ms: float | None
     model_name: str | None
     sla_ttft_ms: float | None
     sla_itl_ms: float | None
@@ -50,14 +44,38 @@ class ReferenceArguments(TypedDict, total=False):
     capture_per_request: bool
     capture_planner_details: bool
     scaling_policy: object | None
-    agentic_lanes: int | None
-    execution_model: str | None
-    weka_nested_timestamp_basis: str | None
     capture_telemetry: bool
     telemetry_sample_interval_ms: float
     telemetry_callback: object | None
     telemetry_jsonl_path: str | os.PathLike[str] | None
     kv_event_lag_ms: float | None
+
+
+class ReferenceArguments(RunArguments, total=False):
+    """The arguments of the trace replay; None means the default where None is allowed."""
+
+    trace_files: Sequence[str | os.PathLike[str]]
+    trace_block_size: int | None
+    trace_format: str
+    trace_shared_prefix_ratio: float
+    trace_num_prefix_groups: int
+    report_jsonl_path: str | os.PathLike[str] | None
+    max_sim_time_ms: float | None
+    agentic_lanes: int | None
+    execution_model: str | None
+    weka_nested_timestamp_basis: str | None
+
+
+class SyntheticArguments(RunArguments, total=False):
+    """The optional arguments of the synthetic replay; None means the default."""
+
+    request_rate: float | None
+    arrival_interval_ms: float | None
+    arrival_seed: int
+    turns_per_session: int
+    shared_prefix_ratio: float
+    num_prefix_groups: int
+    inter_turn_delay_ms: float
 
 
 def replay_spec_from_reference_arguments(**arguments: Unpack[ReferenceArguments]) -> ReplaySpec:
@@ -73,16 +91,50 @@ def replay_spec_from_reference_arguments(**arguments: Unpack[ReferenceArguments]
         SpecError: If a value or a combination is not valid, with the reference's text.
         TypeError: For an unknown keyword; names the closest one.
     """
-    _refuse_unknown_keywords(arguments)
-    _check_mode(arguments)
-    _check_agentic_options(arguments)
-    _refuse_unsupported(arguments)
     given = cast(dict[str, Any], arguments)
+    _refuse_unknown_keywords("run_mocker_trace_replay", given, ReferenceArguments)
+    _check_mode(given)
+    _check_agentic_options(arguments)
+    _refuse_unsupported(given)
     workload = _pick(
         given, "trace_files", "trace_format", "arrival_speedup_ratio", "replay_concurrency"
     )
     if given.get("trace_block_size") is not None:
         workload["trace_block_size"] = given["trace_block_size"]
+    return _spec_of(given, workload)
+
+
+def replay_spec_from_synthetic_arguments(
+    input_tokens: int,
+    output_tokens: int,
+    request_count: int,
+    **arguments: Unpack[SyntheticArguments],
+) -> ReplaySpec:
+    """Return the spec that says the same as a call of the reference's synthetic replay.
+
+    Its defaults are the reference's, as in :func:`replay_spec_from_reference_arguments`.
+
+    Raises:
+        SpecError: If a value or a combination is not valid, with the reference's text.
+        TypeError: For an unknown keyword; names the closest one.
+    """
+    given = cast(dict[str, Any], arguments)
+    _refuse_unknown_keywords("run_mocker_synthetic_trace_replay", given, SyntheticArguments)
+    _check_mode(given)
+    _refuse_unsupported(given)
+    workload = _pick(given, "arrival_speedup_ratio", "replay_concurrency")
+    workload["generator"] = {
+        "kind": "synthetic",
+        "input_tokens": input_tokens,
+        "output_tokens": output_tokens,
+        "request_count": request_count,
+        **_pick(given, *SyntheticSpec.model_fields),
+    }
+    return _spec_of(given, workload)
+
+
+def _spec_of(given: Mapping[str, Any], workload: Mapping[str, Any]) -> ReplaySpec:
+    """Return the spec of a workload on what the other arguments describe."""
     options = _pick(
         given, "max_sim_time_ms", "router_mode", "kv_event_lag_ms", "capture_planner_details"
     )
@@ -113,23 +165,24 @@ def _wants_telemetry(given: Mapping[str, Any]) -> bool:
     )
 
 
-def _refuse_unknown_keywords(arguments: Mapping[str, object]) -> None:
-    known = ReferenceArguments.__annotations__
-    for name in arguments:
+def _refuse_unknown_keywords(
+    entry_point: str, given: Mapping[str, Any], arguments: type[RunArguments]
+) -> None:
+    known = arguments.__annotations__
+    for name in given:
         if name not in known:
             raise TypeError(
-                "replay_spec_from_reference_arguments() got an unexpected keyword argument "
-                f"'{name}'{closest(name, known)} (allowed: {', '.join(known)})"
+                f"{entry_point}() got an unexpected keyword argument '{name}'"
+                f"{closest(name, known)} (allowed: {', '.join(known)})"
             )
 
 
-def _check_mode(arguments: ReferenceArguments) -> None:
-    mode = arguments.get("replay_mode", "offline")
+def _check_mode(given: Mapping[str, Any]) -> None:
+    mode = given.get("replay_mode", "offline")
     if mode == "offline":
         return
     if mode != "online":
         raise SpecError(f"replay_mode must be either 'offline' or 'online', got '{mode}'")
-    given = cast(dict[str, Any], arguments)
     for name in ("scaling_policy", "max_sim_time_ms", "kv_event_lag_ms"):
         if given.get(name) is not None:
             raise SpecError(f"{name} only supports replay_mode='offline', got 'online'")
@@ -170,8 +223,7 @@ def _check_agentic_options(arguments: ReferenceArguments) -> None:
     raise UnsupportedSpecError(f"agentic_lanes={lanes} is not supported by aisim-gym")
 
 
-def _refuse_unsupported(arguments: ReferenceArguments) -> None:
-    given = cast(dict[str, Any], arguments)
+def _refuse_unsupported(given: Mapping[str, Any]) -> None:
     for name in ("router_config", "ais_perf_config"):
         if given.get(name) is not None:
             raise UnsupportedSpecError(

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from aisim_gym.number_text import number_text
-from aisim_gym.spec.fleet import FleetSpec
+from aisim_gym.spec.fleet import AggregatedFleet, FleetSpec
 from aisim_gym.spec.model import SpecModel
 from aisim_gym.spec.scalars import F64, Flag, Refusal
 from aisim_gym.spec.sla import SlaSpec
@@ -45,6 +45,13 @@ class ReplaySpec(SpecModel):
     ) = Field(
         default=None, gt=0, description="Simulated time between samples, ms; null = no telemetry"
     )
+
+    @property
+    def engine_block_size(self) -> int:
+        """Tokens per block of the aggregated or the prefill engine: what prompts are cut into."""
+        fleet = self.fleet
+        launch = fleet.engine if isinstance(fleet, AggregatedFleet) else fleet.prefill
+        return launch.engine.block_size
 
     @model_validator(mode="after")
     def _check_router_options(self) -> Self:

@@ -2,6 +2,7 @@
 
 import math
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -19,6 +20,7 @@ from aisim_gym.spec.generator import GeneratorSpec
 from aisim_gym.spec.model import SpecModel
 from aisim_gym.spec.refusals import MisfitError
 from aisim_gym.spec.scalars import Count, Integer, Real, Refusal, RustType
+from aisim_gym.spec.synthetic import SyntheticSpec
 
 TraceFormat = Literal[
     "mooncake",
@@ -36,8 +38,15 @@ TRACE_FORMAT_ALIASES = {
 MULTI_FILE_FORMATS = frozenset({"dynamo"})
 
 
+AnyGenerator = Annotated[
+    GeneratorSpec | SyntheticSpec,
+    Field(discriminator="kind"),
+    RustType("a table with `kind`", "`chat-wave` or `synthetic`"),
+]
+
+
 class WorkloadSpec(SpecModel):
-    """Requests from trace files or from the generator; neither if they are given as arrays."""
+    """Requests from trace files or from a generator; neither if they are given as arrays."""
 
     trace_files: Annotated[
         tuple[Annotated[Path, RustType("path string")], ...], RustType("a sequence of paths")
@@ -63,11 +72,19 @@ class WorkloadSpec(SpecModel):
     replay_concurrency: (
         Annotated[Integer, Refusal("replay_concurrency must be at least 1")] | None
     ) = Field(
-        default=None, ge=1, description="Requests in flight (closed loop), >= 1; null = as authored"
+        default=None,
+        ge=1,
+        description="Requests or sessions in flight (closed loop), >= 1; null = as authored",
     )
-    generator: GeneratorSpec | None = Field(
-        default=None, description="Built-in traffic instead of trace files"
+    generator: AnyGenerator | None = Field(
+        default=None,
+        description="Built-in traffic instead of trace files; without a kind it is chat-wave",
     )
+
+    @property
+    def is_closed_loop(self) -> bool:
+        """Whether the end of a request or session starts the next one, not the authored time."""
+        return self.replay_concurrency is not None
 
     @field_validator("trace_files")
     @classmethod
@@ -85,8 +102,15 @@ class WorkloadSpec(SpecModel):
             return TRACE_FORMAT_ALIASES.get(trace_format, trace_format)
         return trace_format
 
+    @field_validator("generator", mode="before")
+    @classmethod
+    def _fill_in_default_kind(cls, generator: Any) -> Any:
+        if isinstance(generator, Mapping) and "kind" not in generator:
+            return {"kind": "chat-wave", **generator}
+        return generator
+
     @model_validator(mode="after")
-    def _check_source_and_pace(self) -> Self:
+    def _check_source(self) -> Self:
         count = len(self.trace_files)
         if count == 0 and "trace_files" in self.model_fields_set:
             raise MisfitError(
@@ -101,11 +125,27 @@ class WorkloadSpec(SpecModel):
                 "trace_files",
                 f"trace_format='{self.trace_format}' requires exactly one trace file, got {count}",
             )
+        return self
+
+    @model_validator(mode="after")
+    def _check_pace(self) -> Self:
+        if isinstance(self.generator, SyntheticSpec):
+            paces = {
+                "replay_concurrency": self.replay_concurrency,
+                "request_rate": self.generator.request_rate,
+                "arrival_interval_ms": self.generator.arrival_interval_ms,
+            }
+            given = [f"{name} {value:g}" for name, value in paces.items() if value is not None]
+            if len(given) != 1:
+                raise ValueError(
+                    "synthetic replay requires exactly one of replay_concurrency, request_rate, or "
+                    f"arrival_interval_ms, got {' and '.join(given) or 'none'}"
+                )
         ratio = self.arrival_speedup_ratio
-        if self.replay_concurrency is None and not (math.isfinite(ratio) and ratio > 0):
+        if not self.is_closed_loop and not (math.isfinite(ratio) and ratio > 0):
             raise MisfitError(
                 "arrival_speedup_ratio",
-                f"ratio must be a finite positive number, got {number_text(ratio)}",
+                f"arrival_speedup_ratio must be a finite positive number, got {number_text(ratio)}",
             )
         return self
 

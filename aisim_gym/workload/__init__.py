@@ -1,4 +1,4 @@
-"""Workloads: trace readers and a synthetic generator, all ending in one request table.
+"""Workloads: trace readers and generators, all ending in one request table.
 
 ==============================  =================================================
 what you have                   what reads it
@@ -7,17 +7,20 @@ arrays or lists                 :func:`requests_from_arrays`
 a Mooncake JSONL file or rows   :func:`read_mooncake`, :func:`requests_from_mooncake_rows`
 an Azure LLM inference CSV      :func:`read_azure_csv`
 a ``GeneratorSpec``             :func:`generate_requests`
+a ``SyntheticSpec``             :func:`generate_synthetic`
 a ``WorkloadSpec``              :func:`load_workload`
 ==============================  =================================================
 """
 
+from aisim_gym.workload.arrays import requests_from_arrays
 from aisim_gym.workload.azure import read_azure_csv
 from aisim_gym.workload.generator import generate_requests
 from aisim_gym.workload.load import detect_trace_format, load_workload
 from aisim_gym.workload.mooncake import read_mooncake, requests_from_mooncake_rows
 from aisim_gym.workload.mooncake_writer import write_mooncake
 from aisim_gym.workload.prompt_blocks import PromptBlocks, build_prompt_blocks
-from aisim_gym.workload.request_table import RequestTable, requests_from_arrays
+from aisim_gym.workload.request_table import RequestTable
+from aisim_gym.workload.synthetic import generate_synthetic
 
 __all__ = [
     "PromptBlocks",
@@ -25,6 +28,7 @@ __all__ = [
     "build_prompt_blocks",
     "detect_trace_format",
     "generate_requests",
+    "generate_synthetic",
     "load_workload",
     "read_azure_csv",
     "read_mooncake",

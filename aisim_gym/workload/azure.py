@@ -11,13 +11,9 @@ from datetime import date
 import numpy as np
 
 from aisim_gym.errors import WorkloadError
-from aisim_gym.workload.request_table import (
-    MAX_TOKENS,
-    RequestTable,
-    check_speedup_ratio,
-    speed_up_arrivals,
-    table_in_arrival_order,
-)
+from aisim_gym.workload.request_table import MAX_TOKENS, RequestTable
+from aisim_gym.workload.speedup import check_speedup_ratio, speed_up_arrivals
+from aisim_gym.workload.table_order import table_in_arrival_order
 from aisim_gym.workload.trace_file import (
     TracePath,
     absolute_path,

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from aisim_gym.errors import WorkloadError
 from aisim_gym.spec.generator import GeneratorSpec
-from aisim_gym.workload.request_table import RequestTable, requests_from_arrays
+from aisim_gym.workload.arrays import requests_from_arrays
+from aisim_gym.workload.request_table import RequestTable
 
 
 @dataclass(frozen=True)

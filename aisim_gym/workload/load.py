@@ -7,11 +7,14 @@ from pathlib import Path
 
 from aisim_gym.errors import UnsupportedError, WorkloadError
 from aisim_gym.spec.generator import GeneratorSpec
+from aisim_gym.spec.synthetic import SyntheticSpec
 from aisim_gym.spec.workload import WorkloadSpec
+from aisim_gym.workload.arrays import requests_from_arrays
 from aisim_gym.workload.azure import AZURE_HEADER, read_azure_csv
 from aisim_gym.workload.generator import generate_requests
 from aisim_gym.workload.mooncake import read_mooncake
-from aisim_gym.workload.request_table import RequestTable, requests_from_arrays
+from aisim_gym.workload.request_table import RequestTable
+from aisim_gym.workload.synthetic import generate_synthetic
 from aisim_gym.workload.trace_file import (
     TracePath,
     absolute_path,
@@ -21,21 +24,22 @@ from aisim_gym.workload.trace_file import (
 
 
 def _read_mooncake(spec: WorkloadSpec, path: Path) -> RequestTable:
-    return read_mooncake(path, spec.trace_block_size, spec.arrival_speedup_ratio)
-
-
-def _read_mooncake_delta(spec: WorkloadSpec, path: Path) -> RequestTable:
-    _read_mooncake(spec, path)  # a file that is not even valid says so first
-    raise UnsupportedError(f"trace_format='mooncake-delta' is not replayed yet ({path})")
+    return read_mooncake(
+        path,
+        spec.trace_block_size,
+        spec.arrival_speedup_ratio,
+        is_delta=spec.trace_format == "mooncake-delta",
+        is_closed_loop=spec.is_closed_loop,
+    )
 
 
 def _read_azure(spec: WorkloadSpec, path: Path) -> RequestTable:
-    return read_azure_csv(path, spec.arrival_speedup_ratio)
+    return read_azure_csv(path, 1.0 if spec.is_closed_loop else spec.arrival_speedup_ratio)
 
 
 TRACE_READERS: dict[str, Callable[[WorkloadSpec, Path], RequestTable]] = {
     "mooncake": _read_mooncake,
-    "mooncake-delta": _read_mooncake_delta,
+    "mooncake-delta": _read_mooncake,
     "azure": _read_azure,
 }
 """Reader of each trace format; the spec knows more formats, which are not replayed yet."""
@@ -44,25 +48,32 @@ LOWEST_USUAL_RPS, HIGHEST_USUAL_RPS = 0.01, 10_000.0
 """Mean rates outside these bounds are legal but usually mean seconds read as ms, or the reverse."""
 
 
-def load_workload(spec: WorkloadSpec) -> RequestTable:
+def load_workload(spec: WorkloadSpec, engine_block_size: int | None = None) -> RequestTable:
     """Read or generate the requests of a workload.
 
-    Warns (``UserWarning``) if the mean rate is below 0.01 or above 10,000 requests per second.
+    With ``replay_concurrency``, a Mooncake file becomes sessions even if each has one turn, and
+    arrival times are neither shifted nor sped up: the replay starts what is next when a place is
+    free. Azure files and generators that make lists stay lists.
+
+    Warns (``UserWarning``) if requests or sessions arrive at a mean rate below 0.01 or above 10,000
+    per second.
+
+    Args:
+        spec: The workload.
+        engine_block_size: Tokens per block of the engine that prefills
+            (``ReplaySpec.engine_block_size``): shared prefixes of the synthetic generator are whole
+            blocks. Not needed for anything else.
 
     Raises:
         WorkloadError: If there is no file, or the file or a row in it is not valid.
         UnsupportedError: If all is valid but cannot be replayed yet.
     """
-    if spec.replay_concurrency is not None:
-        raise UnsupportedError(
-            f"replay_concurrency={spec.replay_concurrency} is not replayed yet; "
-            "leave it out to replay the arrival times"
-        )
     if spec.generator is not None:
-        requests = _generate(spec.generator, spec.arrival_speedup_ratio)
+        requests = _generate(spec, spec.generator, engine_block_size)
     else:
         requests = _read_trace(spec)
-    _warn_about_odd_rate(requests)
+    if not spec.is_closed_loop:
+        _warn_about_odd_rate(requests)
     return requests
 
 
@@ -112,24 +123,30 @@ def _read_trace(spec: WorkloadSpec) -> RequestTable:
     return reader(spec, spec.trace_files[0])
 
 
-def _generate(generator: GeneratorSpec, arrival_speedup_ratio: float) -> RequestTable:
+def _generate(
+    spec: WorkloadSpec, generator: GeneratorSpec | SyntheticSpec, engine_block_size: int | None
+) -> RequestTable:
+    ratio = 1.0 if spec.is_closed_loop else spec.arrival_speedup_ratio
+    if isinstance(generator, SyntheticSpec):
+        return generate_synthetic(generator, ratio, engine_block_size)
     requests = generate_requests(generator)
-    if arrival_speedup_ratio == 1.0:
+    if ratio == 1.0:
         return requests
     return requests_from_arrays(
         requests.arrival_ms,
         requests.input_tokens,
         requests.output_tokens,
-        arrival_speedup_ratio=arrival_speedup_ratio,
+        arrival_speedup_ratio=ratio,
     )
 
 
 def _warn_about_odd_rate(requests: RequestTable) -> None:
     rate_rps = requests.mean_rate_rps
     if rate_rps is not None and not LOWEST_USUAL_RPS <= rate_rps <= HIGHEST_USUAL_RPS:
+        what = "sessions" if requests.has_sessions else "requests"
         warnings.warn(
-            f"the workload's mean rate is {rate_rps:.4g} requests per second "
-            f"({len(requests)} in {requests.duration_s:.6g} s); "
+            f"the workload's mean rate is {rate_rps:.4g} {what} per second "
+            f"({requests.start_ms.size} in {requests.duration_s:.6g} s); "
             "arrivals are read as milliseconds: is another unit meant?",
             UserWarning,
             stacklevel=3,

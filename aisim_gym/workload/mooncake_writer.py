@@ -2,45 +2,58 @@
 
 import gzip
 import json
-from itertools import count
+from collections.abc import Iterator
+from itertools import count, islice
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
+
+import numpy as np
 
 from aisim_gym.workload.request_table import RequestTable
 from aisim_gym.workload.trace_file import TracePath, absolute_path
 
 
 def write_mooncake(requests: RequestTable, path: TracePath) -> None:
-    """Write one JSON line per request, in order of arrival; gzip if the name ends in ``.gz``.
+    """Write one JSON line per request, in the table's order; gzip if the name ends in ``.gz``.
+
+    Sessions are written with their names, starts and delays. Delta turns are written as what they
+    add: read the file back as a delta trace.
 
     Read back with the table's ``trace_block_size``, the file gives the same arrivals counted from
     the first (to the last bit if they have at most 15 digits, see ``json_float``), the same lengths
-    and the same shared prefixes. Prompts without hash ids get ids that no other prompt has. An
-    existing file is replaced.
+    and the same shared prefixes. Prompts without hash ids get ids that no other prompt has. Hash
+    ids are numbered anew when the file is read, so outputs that repeat a hash id of a prompt as
+    their token no longer do. An existing file is replaced.
     """
     where = absolute_path(path)
-    unused_ids = count(int(requests.prompt_ids.max(initial=-1)) + 1)
-    starts = requests.prompt_starts.tolist()
     with _open_text(where) as stream:
-        for index, (arrival_ms, input_tokens, output_tokens) in enumerate(
-            zip(
-                requests.arrival_ms.tolist(),
-                requests.input_tokens.tolist(),
-                requests.output_tokens.tolist(),
-                strict=True,
-            )
-        ):
-            hash_ids = requests.prompt_ids[starts[index] : starts[index + 1]].tolist()
-            if not hash_ids:
-                needed = -(-input_tokens // requests.trace_block_size)
-                hash_ids = [next(unused_ids) for _ in range(needed)]
-            row = {
-                "timestamp": arrival_ms,
-                "input_length": input_tokens,
-                "output_length": output_tokens,
-                "hash_ids": hash_ids,
-            }
+        for row in _rows(requests):
             stream.write(json.dumps(row) + "\n")
+
+
+def _rows(requests: RequestTable) -> Iterator[dict[str, Any]]:
+    unused_ids = count(int(requests.prompt_ids.max(initial=-1)) + 1)
+    new_input_tokens = requests.new_input_tokens().tolist()
+    sessions, turns = requests.session_of().tolist(), requests.turn_of().tolist()
+    for index, arrival_ms in enumerate(requests.arrival_ms.tolist()):
+        row: dict[str, Any] = {}
+        if not np.isnan(arrival_ms):
+            row["timestamp"] = arrival_ms
+        first, last = requests.prompt_starts[index : index + 2]
+        hash_ids = requests.prompt_ids[first:last].tolist()
+        needed = -(-new_input_tokens[index] // requests.trace_block_size)
+        row["input_length"] = new_input_tokens[index]
+        row["output_length"] = int(requests.output_tokens[index])
+        row["hash_ids"] = hash_ids + list(islice(unused_ids, needed - len(hash_ids)))
+        if requests.has_sessions:
+            row["session_id"] = requests.session_ids[sessions[index]]
+            if turns[index] > 0:
+                row["delay"] = float(requests.delay_ms[index])
+        if requests.output_starts.size:
+            first, last = requests.output_starts[index : index + 2]
+            if last > first:
+                row["output_token_ids"] = requests.output_ids[first:last].tolist()
+        yield row
 
 
 def _open_text(path: Path) -> TextIO:

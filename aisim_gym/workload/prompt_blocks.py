@@ -1,4 +1,4 @@
-"""Which prompt blocks are the same, worked out once when a workload is loaded.
+"""Which engine blocks are the same, worked out once when a workload is loaded.
 
 A hash id stands for ``trace_block_size`` equal tokens (workloads.md §3.2); a complete engine block
 is identified by all tokens up to its end (engine-vllm-trtllm.md §5.1). So two requests share engine
@@ -7,6 +7,8 @@ that begins before its end: ceil((k + 1) * block_size / trace_block_size) of the
 
 Sorted by those ids (then by number of blocks), requests with a common beginning are neighbours:
 what a request shares with anyone it shares with the one before it or the one after it.
+
+Where outputs can be in common too, ``token_chains.py`` compares the tokens themselves.
 """
 
 from dataclasses import dataclass
@@ -14,7 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from aisim_gym.workload.ragged import offsets_of
 from aisim_gym.workload.request_table import RequestTable
+from aisim_gym.workload.token_chains import number_known_blocks
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,9 +26,12 @@ class PromptBlocks:
     """Identity of every complete engine block of every request, as integers.
 
     Block k of request i is ``contents[content_start[i] + k]`` for k < ``shared_blocks[i]`` and
-    ``private_base[i] + k - shared_blocks[i]`` beyond; the latter run on through the blocks that
-    generated tokens complete, up to (input + output) // block_size blocks. Equal identities mean
-    equal tokens up to the end of the block.
+    ``private_base[i] + k - shared_blocks[i]`` beyond, up to (input + output) // block_size blocks:
+    the ones that generated tokens complete are counted. Equal identities mean equal tokens up to
+    the end of the block.
+
+    Outputs are taken as planned. A turn that emits less changes what its session's later turns
+    hold, but all of them in the same way: their identities still say what they have in common.
 
     The arrays are contiguous and writable (read-only ones would be another type to Numba), and
     belong to the caller.
@@ -32,8 +39,9 @@ class PromptBlocks:
     Attributes:
         contents: Identities 0 .. num_shared - 1, int64, all requests one after the other.
         content_start: Shape (requests,), int64, index into ``contents``.
-        shared_blocks: Shape (requests,), int64: leading complete prompt blocks that at least one
-            other request has too.
+        shared_blocks: Shape (requests,), int64: leading complete blocks that at least one other
+            request has too. They lie in the prompt, except where the content of outputs is known
+            or the next turn continues them.
         private_base: Shape (requests,), int64: identity of the first block nobody else has.
         num_shared: Number of identities used in ``contents``, numbered by first appearance in the
             order of the request table.
@@ -69,20 +77,15 @@ def build_prompt_blocks(requests: RequestTable, block_size: int) -> PromptBlocks
     """
     if block_size < 1:
         raise ValueError(f"block_size: got {block_size}, allowed: an integer >= 1")
-    shared_blocks = np.zeros(len(requests), np.int64)
-    complete_blocks = requests.input_tokens // block_size
-    candidates = np.flatnonzero((np.diff(requests.prompt_starts) > 0) & (complete_blocks > 0))
-    order, common = _sort_by_prefix(requests, candidates, complete_blocks, block_size)
-    if order.size:
-        shared_blocks[order] = np.maximum(common, np.append(common[1:], 0))
-    content_start = np.cumsum(shared_blocks) - shared_blocks
-    contents = np.empty(int(shared_blocks.sum()), np.int64)
-    num_shared = _fill_contents(contents, order, common, content_start, shared_blocks)
-    _renumber_by_first_appearance(contents, num_shared)
+    if requests.is_delta or requests.output_starts.size:
+        contents, shared_blocks = _share_chains(requests, block_size)
+    else:
+        contents, shared_blocks = _share_prompts(requests, block_size)
+    num_shared = _renumber_by_first_appearance(contents)
     private_blocks = (requests.input_tokens + requests.output_tokens) // block_size - shared_blocks
     return PromptBlocks(
         contents=contents,
-        content_start=content_start,
+        content_start=np.cumsum(shared_blocks) - shared_blocks,
         shared_blocks=shared_blocks,
         private_base=num_shared + np.cumsum(private_blocks) - private_blocks,
         num_shared=num_shared,
@@ -91,10 +94,33 @@ def build_prompt_blocks(requests: RequestTable, block_size: int) -> PromptBlocks
     )
 
 
+def _share_chains(
+    requests: RequestTable, block_size: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return identities and number of the leading blocks that others have too, by their tokens."""
+    numbers, starts = number_known_blocks(requests, block_size)
+    is_shared = np.bincount(numbers)[numbers] > 1
+    return numbers[is_shared], np.diff(offsets_of(is_shared)[starts])
+
+
+def _share_prompts(
+    requests: RequestTable, block_size: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return identities and number of the leading blocks that others have too, by hash ids."""
+    shared_blocks = np.zeros(len(requests), np.int64)
+    covered_tokens = np.diff(requests.prompt_starts) * requests.trace_block_size
+    known_blocks = np.minimum(requests.input_tokens, covered_tokens) // block_size
+    candidates = np.flatnonzero(known_blocks)
+    order, common = _sort_by_prefix(requests, candidates, known_blocks, block_size)
+    if order.size:
+        shared_blocks[order] = np.maximum(common, np.append(common[1:], 0))
+    return _fill_contents(order, common, shared_blocks), shared_blocks
+
+
 def _sort_by_prefix(
     requests: RequestTable,
     candidates: NDArray[np.int64],
-    complete_blocks: NDArray[np.int64],
+    known_blocks: NDArray[np.int64],
     block_size: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the candidates sorted by prompt, and the blocks each has in common with the previous.
@@ -103,7 +129,7 @@ def _sort_by_prefix(
     """
     trace_block = requests.trace_block_size
     starts = requests.prompt_starts[candidates]
-    blocks = complete_blocks[candidates]
+    blocks = known_blocks[candidates]
     # Only hash ids that reach into a complete block count: the tail of a prompt has no identity.
     lengths = -(-blocks * block_size // trace_block)
     # Big-endian bytes compare like the numbers, and a prefix sorts before what extends it.
@@ -143,17 +169,15 @@ def _common_prefix_lengths(
 
 
 def _fill_contents(
-    contents: NDArray[np.int64],
-    order: NDArray[np.int64],
-    common: NDArray[np.int64],
-    content_start: NDArray[np.int64],
-    shared_blocks: NDArray[np.int64],
-) -> int:
-    """Write an identity for each shared block into ``contents``; return how many there are.
+    order: NDArray[np.int64], common: NDArray[np.int64], shared_blocks: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return an identity for each shared block, all requests one after the other.
 
     A request takes over what it has in common with the previous one in sorted order and gets new
     identities for the rest.
     """
+    content_start = np.cumsum(shared_blocks) - shared_blocks
+    contents = np.empty(int(shared_blocks.sum()), np.int64)
     num_shared = 0
     previous_start = 0
     sharing = shared_blocks[order] > 0
@@ -169,14 +193,16 @@ def _fill_contents(
         contents[start + same : start + shared] = np.arange(num_shared, num_shared + new)
         num_shared += new
         previous_start = start
-    return num_shared
+    return contents
 
 
-def _renumber_by_first_appearance(contents: NDArray[np.int64], count: int) -> None:
-    """Replace identities 0 .. count - 1 in place so that they first appear in ascending order."""
+def _renumber_by_first_appearance(contents: NDArray[np.int64]) -> int:
+    """Replace identities in place by 0, 1, 2, … in order of appearance; return how many."""
+    limit = int(contents.max(initial=-1)) + 1
     # Of several values stored at one index, NumPy keeps the last: here the first appearance.
-    first = np.empty(count, np.int64)
+    first = np.full(limit, contents.size)
     first[contents[::-1]] = np.arange(contents.size - 1, -1, -1)
-    number = np.empty(count, np.int64)
-    number[np.argsort(first)] = np.arange(count)
+    number = np.empty(limit, np.int64)
+    number[np.argsort(first, kind="stable")] = np.arange(limit)
     contents[:] = number[contents]
+    return int(np.count_nonzero(first < contents.size))

@@ -1,13 +1,15 @@
 """The worked examples of the vLLM rank engine, pass by pass (engine-vllm-trtllm.md §15).
 
-E13 and E14 are about TensorRT-LLM, E15 and E16 about speculative decoding: not replayed yet.
-Metrics are ``[prefills, their tokens, variance of lengths, known prompt tokens, decodes, their KV,
-variance, queued prefills, tokens, variance, queued decodes, KV, variance]``.
+Those of TensorRT-LLM (E13, E14, part of E25) are in ``test_trtllm.py``, those of speculative
+decoding (E15, E16) in ``test_bursts.py``. Metrics are ``[prefills, their tokens, variance of
+lengths, known prompt tokens, decodes, their KV, variance, queued prefills, tokens, variance, queued
+decodes, KV, variance]``.
 """
 
 from typing import Any
 
 import pytest
+from support.engine_examples import decodes, fixed_worker, long_prompt, times
 from support.fleets import small_fleet
 from support.pass_log import PassLog, Row, Span, log_passes, trace
 
@@ -16,12 +18,6 @@ from aisim_gym.replay import Replay
 from aisim_gym.spec import ReplaySpec
 
 POLYNOMIAL = {"type": "polynomial"}
-
-
-def fixed_worker(dp_size: int = 1, **engine: Any) -> ReplaySpec:
-    """A worker with 16 blocks of 4 tokens; a pass takes 10 ms to prefill, 4 ms to decode."""
-    engine = {"num_gpu_blocks": 16, **engine}
-    return small_fleet(workers=1, decode_ms=4.0, dp_size=dp_size, engine=engine)
 
 
 def polynomial_worker(**engine: Any) -> ReplaySpec:
@@ -35,29 +31,6 @@ def prefill_and_decode(**parts: Any) -> ReplaySpec:
     engine = {"num_gpu_blocks": 32, **parts.pop("engine", {})}
     parts = {"transfer_gb_s": 1.0, "decode_ms": 7.0, **parts}
     return small_fleet(prefill=1, decode=1, engine=engine, **parts)
-
-
-def decodes(first_ms: float, last_ms: float, kv: int, *queued: float) -> list[Span]:
-    """Return passes of 4 ms that decode one request whose KV grows from ``kv``."""
-    spans: list[Span] = []
-    start = first_ms
-    while start < last_ms:
-        spans.append((start, start + 4.0, [0, 0, 0, 0, 1, kv, 0, *queued]))
-        start, kv = start + 4.0, kv + 1
-    return spans
-
-
-def times(*ranges: tuple[float, float]) -> list[float]:
-    """Return token times 4 ms apart, from first to last of each range."""
-    return [
-        first + 4.0 * step
-        for first, last in ranges
-        for step in range(round((last - first) / 4.0) + 1)
-    ]
-
-
-def long_prompt(input_tokens: int, output_tokens: int) -> Row:
-    return (0.0, input_tokens, output_tokens, range(100, 100 + -(-input_tokens // 4)))
 
 
 # E1, E2, E3: the polynomial model

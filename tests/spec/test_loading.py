@@ -17,6 +17,7 @@ from aisim_gym.spec import (
     LaunchSpec,
     ReplaySpec,
     SlaSpec,
+    SyntheticSpec,
     TickSpec,
     WorkloadSpec,
     dump_spec,
@@ -197,6 +198,17 @@ def replay_specs(draw: st.DrawFn) -> ReplaySpec:
     )
     workload = draw(
         st.builds(WorkloadSpec, generator=st.none() | st.builds(GeneratorSpec))
+        | st.builds(
+            WorkloadSpec,
+            generator=st.builds(
+                SyntheticSpec,
+                input_tokens=st.integers(1, 99),
+                output_tokens=st.integers(1, 99),
+                request_count=st.integers(1, 99),
+                turns_per_session=st.integers(1, 3),
+            ),
+            replay_concurrency=st.integers(1, 99),
+        )
         | st.builds(
             WorkloadSpec,
             trace_files=st.just((Path("a.jsonl"),)),

@@ -13,8 +13,11 @@ from aisim_gym.spec import (
     DisaggregatedFleet,
     LaunchSpec,
     NegativeCountError,
+    SyntheticSpec,
     replay_spec_from_reference_arguments,
+    replay_spec_from_synthetic_arguments,
 )
+from aisim_gym.workload import load_workload
 
 NEEDS_THE_TRACE = {"replay/missing-trace-file"}
 PREFILL = {"engine": {"worker_type": "prefill"}}
@@ -181,3 +184,112 @@ def test_error_in_engine_arguments_names_the_argument() -> None:
 def test_what_is_not_replayed_is_unsupported(arguments: dict[str, Any]) -> None:
     with pytest.raises(UnsupportedError, match="not supported by aisim-gym"):
         replay_spec_from_reference_arguments(**arguments)
+
+
+def synthetic_arguments_of(case: dict[str, Any]) -> dict[str, Any]:
+    names = ("input_tokens", "output_tokens", "request_count")
+    return {**dict(zip(names, case["input"]["args"], strict=True)), **case["input"]["kwargs"]}
+
+
+@pytest.mark.parametrize("case", probes_of("synthetic"))
+def test_synthetic_probe_is_refused_or_generated_like_in_the_reference(
+    case: dict[str, Any],
+) -> None:
+    arguments, result = synthetic_arguments_of(case), case["result"]
+    if result["status"] == "ok":
+        requests = load_workload(replay_spec_from_synthetic_arguments(**arguments).workload)
+        lengths = zip(requests.input_tokens.tolist(), requests.output_tokens.tolist(), strict=True)
+        assert [[*pair, "completed"] for pair in lengths] == result["terminal"]
+        return
+    with pytest.raises((SpecError, TypeError)) as raised:
+        replay_spec_from_synthetic_arguments(**arguments)
+    assert result["message"] in str(raised.value)
+    if result["type"] != "Exception":
+        assert result["type"] in [base.__name__ for base in type(raised.value).__mro__]
+
+
+def test_every_synthetic_probe_is_run() -> None:
+    assert len(probes_of("synthetic")) == 17
+
+
+# Texts beyond the probes, confirmed with ai-dynamo-runtime 1.6.1.
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (
+            {"request_rate": 1.0, "arrival_speedup_ratio": 0.0},
+            "arrival_speedup_ratio must be a finite positive number, got 0",
+        ),
+        ({"request_rate": math.inf}, "request_rate must be a finite positive number, got inf"),
+        (
+            {"arrival_interval_ms": math.nan},
+            "arrival_interval_ms must be a finite non-negative number, got NaN",
+        ),
+        ({"arrival_interval_ms": 1e-320}, "qps must be a finite positive number, got inf"),
+        (
+            {"request_rate": 1.0, "turns_per_session": 0, "num_prefix_groups": 1},
+            "turns_per_session must be at least 1",
+        ),
+        (
+            {"request_rate": 1.0, "inter_turn_delay_ms": math.inf, "shared_prefix_ratio": -2.0},
+            "inter_turn_delay_ms must be a finite non-negative number",
+        ),
+        (
+            {"request_rate": 1.0, "turns_per_session": 2, "shared_prefix_ratio": -2.0},
+            "shared_prefix_ratio must be between 0.0 and 1.0, got -2",
+        ),
+        ({"request_rate": 1.0, "arrival_seed": -1}, "can't convert negative int to unsigned"),
+        (
+            {"request_rate": 1.0, "num_prefill_workers": 2},
+            "num_prefill_workers and num_decode_workers are only used for disagg replay; use "
+            "num_workers for aggregated replay",
+        ),
+        (
+            {"request_rate": 1.0, "sla_ttft_ms": 0.0},
+            "invalid replay spec: sla.ttft_ms must be finite and positive, got 0",
+        ),
+        (
+            {"request_rate": 1.0, "router_mode": "x"},
+            "router_mode must be either 'round_robin' or 'kv_router', got 'x'",
+        ),
+    ],
+)
+def test_synthetic_refusal_uses_the_words_of_the_reference(
+    arguments: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(SpecError) as raised:
+        replay_spec_from_synthetic_arguments(4, 1, 3, **arguments)
+    assert text in str(raised.value)
+
+
+def test_synthetic_arguments_reach_their_fields() -> None:
+    spec = replay_spec_from_synthetic_arguments(
+        8,
+        2,
+        3,
+        extra_engine_args={"engine": {"block_size": 16}},
+        num_workers=2,
+        replay_concurrency=5,
+        arrival_speedup_ratio=-1.0,  # not looked at in a closed loop
+        arrival_seed=2**64 - 1,
+        turns_per_session=4,
+        capture_telemetry=True,
+    )
+    assert spec.workload.replay_concurrency == 5
+    assert spec.workload.generator == SyntheticSpec(
+        input_tokens=8,
+        output_tokens=2,
+        request_count=3,
+        arrival_seed=2**64 - 1,
+        turns_per_session=4,
+    )
+    assert spec.engine_block_size == 16
+    assert spec.telemetry_sample_interval_ms == 1000.0
+    assert not spec.capture_per_request
+
+
+def test_trace_argument_of_a_synthetic_replay_is_a_type_error() -> None:
+    misplaced: dict[str, Any] = {"trace_format": "mooncake", "request_rate": 1.0}
+    message = r"^run_mocker_synthetic_trace_replay\(\) got an unexpected keyword argument 'trace_f"
+    with pytest.raises(TypeError, match=message):
+        replay_spec_from_synthetic_arguments(4, 1, 3, **misplaced)

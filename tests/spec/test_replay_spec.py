@@ -18,11 +18,13 @@ from aisim_gym.spec import (
     NegativeCountError,
     ReplaySpec,
     SlaSpec,
+    SyntheticSpec,
     TickSpec,
     WorkloadSpec,
     load_spec,
 )
 
+SYNTHETIC = {"kind": "synthetic", "input_tokens": 8, "output_tokens": 2, "request_count": 3}
 SGLANG_WITHOUT_BUDGET = {"backend": "sglang", "sglang": {"max_prefill_tokens": 0}}
 
 
@@ -125,7 +127,7 @@ def replay_with(**fields: Any) -> ReplaySpec:
         ),
         (
             {"workload": {"arrival_speedup_ratio": 0}},
-            "workload.arrival_speedup_ratio: ratio must be a finite positive number, got 0",
+            "workload.arrival_speedup_ratio must be a finite positive number, got 0",
         ),
         (
             {"sla": {"itl_ms": 0}},
@@ -155,6 +157,63 @@ def replay_with(**fields: Any) -> ReplaySpec:
         (
             {"workload": {"generator": {"period_s": math.inf}}},
             "workload.generator.period_s must be finite and positive, got inf",
+        ),
+        (
+            {"workload": {"generator": {"kind": "chat"}}},
+            "workload.generator.kind: unknown variant `chat`, expected `chat-wave` or `synthetic`; "
+            "did you mean `chat-wave`?",
+        ),
+        (
+            {"workload": {"generator": 3}},
+            "workload.generator: invalid type: integer `3`, expected a table with `kind` "
+            "(`chat-wave` or `synthetic`)",
+        ),
+        (
+            {"workload": {"generator": {"kind": "synthetic", "input_tokens": 0}}},
+            "workload.generator: missing field `output_tokens` (Output of every request, tokens, "
+            ">= 1)\n"
+            "workload.generator: missing field `request_count` (Number of requests or sessions, "
+            ">= 1)\n"
+            "workload.generator.input_tokens must be at least 1, got 0",
+        ),
+        (
+            {"workload": {"generator": {**SYNTHETIC, "output_tokens": 2**31}}},
+            "workload.generator.output_tokens must be at most 2147483647, got 2147483648",
+        ),
+        (
+            {"workload": {"generator": {**SYNTHETIC, "request_rat": 1.0}}},
+            "workload.generator.request_rat: unknown field `request_rat`, expected one of `kind`, "
+            "`input_tokens`, `output_tokens`, `request_count`, `request_rate`, "
+            "`arrival_interval_ms`, `arrival_seed`, `turns_per_session`, `shared_prefix_ratio`, "
+            "`num_prefix_groups`, `inter_turn_delay_ms`; did you mean `request_rate`?",
+        ),
+        (
+            {"workload": {"generator": SYNTHETIC}},
+            "workload: synthetic replay requires exactly one of replay_concurrency, request_rate, "
+            "or arrival_interval_ms, got none",
+        ),
+        (
+            {
+                "workload": {
+                    "replay_concurrency": 3,
+                    "generator": {**SYNTHETIC, "arrival_interval_ms": 0},
+                }
+            },
+            "workload: synthetic replay requires exactly one of replay_concurrency, request_rate, "
+            "or arrival_interval_ms, got replay_concurrency 3 and arrival_interval_ms 0",
+        ),
+        (
+            {"workload": {"generator": {**SYNTHETIC, "arrival_interval_ms": 1e-320}}},
+            "workload.generator.arrival_interval_ms: qps must be a finite positive number, got inf "
+            f"(1000 / arrival_interval_ms 0.{'0' * 319}1)",
+        ),
+        (
+            {
+                "workload": {
+                    "generator": {**SYNTHETIC, "request_rate": 1, "shared_prefix_ratio": 1.5}
+                }
+            },
+            "workload.generator.shared_prefix_ratio must be between 0.0 and 1.0, got 1.5",
         ),
         (
             {"workload": {"replay_concurrency": 0}},
@@ -222,6 +281,41 @@ def test_default_spike_is_left_out_of_a_short_run() -> None:
     assert GeneratorSpec().spike_at_s == 1050.0
     assert GeneratorSpec(duration_s=600).spike_at_s is None
     assert GeneratorSpec(duration_s=1110).spike_at_s == 1050.0
+
+
+def test_generator_without_a_kind_is_chat_wave() -> None:
+    assert WorkloadSpec.from_data({"generator": {"seed": 7}}).generator == GeneratorSpec(seed=7)
+    synthetic = WorkloadSpec.from_data({"generator": SYNTHETIC, "replay_concurrency": 1}).generator
+    assert synthetic == SyntheticSpec(input_tokens=8, output_tokens=2, request_count=3)
+
+
+@pytest.mark.parametrize(
+    ("fields", "has_sessions"),
+    [
+        ({}, False),
+        ({"turns_per_session": 0, "shared_prefix_ratio": -1.0}, False),
+        ({"inter_turn_delay_ms": -1.0}, False),
+        ({"inter_turn_delay_ms": math.nan, "shared_prefix_ratio": math.nan}, False),
+        ({"turns_per_session": 2}, True),
+        ({"shared_prefix_ratio": 0.1}, True),
+        ({"num_prefix_groups": 1}, True),
+        ({"inter_turn_delay_ms": 0.1}, True),
+    ],
+)
+def test_session_parameters_are_checked_only_if_one_of_them_asks_for_sessions(
+    fields: dict[str, Any], has_sessions: bool
+) -> None:
+    # Each accepted by ai-dynamo-runtime 1.6.1.
+    assert SyntheticSpec(**{**SYNTHETIC, **fields}).has_sessions == has_sessions
+
+
+def test_prompts_are_cut_into_blocks_of_the_engine_that_prefills() -> None:
+    sglang = {"engine": {"backend": "sglang"}}
+    assert replay_with(fleet={"kind": "agg", "engine": sglang}).engine_block_size == 1
+    prefill = {"engine": {"worker_type": "prefill", "block_size": 16}}
+    decode = {"engine": {"worker_type": "decode", "block_size": 16}}
+    fleet = {"kind": "disagg", "prefill": prefill, "decode": decode}
+    assert replay_with(fleet=fleet).engine_block_size == 16
 
 
 @pytest.mark.parametrize("never", [None, math.inf, -math.inf, math.nan])

@@ -4,7 +4,7 @@ A planner sees only the latest pass of a rank; here the tables are read after ea
 several passes of one rank that end at one instant, the last is logged.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,9 +12,7 @@ import numpy as np
 import pytest
 
 from aisim_gym.fleet.tables import PREFILL
-from aisim_gym.replay import Replay
-from aisim_gym.replay.advance import advance
-from aisim_gym.replay.settle import STATUS_DONE, STATUS_NEEDS_ROOM, STATUS_PAUSED
+from aisim_gym.replay import Replay, StepOutcome
 from aisim_gym.report import summarize
 from aisim_gym.spec import ReplaySpec
 from aisim_gym.workload import RequestTable, requests_from_arrays
@@ -90,7 +88,9 @@ def log_passes(spec: ReplaySpec, requests: RequestTable) -> PassLog:
     passes: list[LoggedPass] = []
     tokens: list[list[float]] = [[] for _ in range(len(requests))]
     emitted = np.zeros(len(requests), np.int64)
-    for _ in _instants(replay):
+    outcome = StepOutcome.SETTLED
+    while outcome is not StepOutcome.COMPLETE:
+        outcome = replay.step()
         passes += _ended_passes(replay)
         now_emitted = replay.state.requests["emitted_tokens"].astype(np.int64)
         for request in np.flatnonzero(now_emitted > emitted).tolist():
@@ -102,21 +102,6 @@ def log_passes(spec: ReplaySpec, requests: RequestTable) -> PassLog:
     order = np.argsort(records.row).tolist()
     columns = {name: [column[at] for at in order] for name, column in records.columns.items()}
     return PassLog(passes, tokens, columns)
-
-
-def _instants(replay: Replay) -> Iterator[None]:
-    """Settle one instant after the other."""
-    replay.state.clock[0].instants_left = 0
-    while True:
-        status = advance(replay.state.world())
-        if status == STATUS_NEEDS_ROOM:
-            replay.state.make_room()
-            continue
-        assert status in (STATUS_PAUSED, STATUS_DONE)
-        yield
-        if status == STATUS_DONE:
-            return
-        replay.state.clock[0].instants_left = 1
 
 
 def _ended_passes(replay: Replay) -> list[LoggedPass]:

@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aisim_gym.engine.commands import create_seq
+from aisim_gym.engine.acceptance import WORDS_PER_BLOCK
+from aisim_gym.engine.block_commands import block_list_size
+from aisim_gym.engine.seq_rows import create_seq
 from aisim_gym.engine.slices import make_heads
 from aisim_gym.engine.tables import (
     NONE,
@@ -16,6 +18,7 @@ from aisim_gym.engine.tables import (
     ArenaRow,
     BlockRow,
     EngineRow,
+    NodeRow,
     QueueRow,
     RankRow,
     SeqRow,
@@ -39,6 +42,7 @@ def make_engine(**fields: Any) -> EngineRow:
         "prefill_interval": 1,
         "prefix_caching": 1,
         "chunked_prefill": 1,
+        "recomputes_last": 1,
         **fields,
     }
     for name, value in settings.items():
@@ -78,7 +82,7 @@ def free_blocks(count: int) -> tuple[Table[BlockRow], ArenaRow]:
 
 @dataclass
 class RankTables:
-    """One rank with its engine, its sequences and its block pool.
+    """One rank with its engine, its sequences and its block pool, as kernels take it.
 
     Attributes:
         contents: Identities that sequences name by position (``content_start``).
@@ -97,6 +101,8 @@ class RankTables:
         add_free_seqs(self.seqs, self.arena, 0)
         self.entries = np.zeros(4096, np.int64)
         self.entry_heads = make_heads()
+        self.nodes: Table[NodeRow] = make_table(NodeRow, 0)
+        self.draws = np.zeros((1, WORDS_PER_BLOCK), np.int64)
         self.queues: Table[QueueRow] = make_table(QueueRow, QUEUES_PER_RANK)
         for name in ("first", "last"):
             self.queues[name][:] = NONE
@@ -106,12 +112,12 @@ class RankTables:
         start = len(self.contents)
         self.contents = np.concatenate((self.contents, np.array(identities, np.int64)))
         return create_seq(
-            self.engine,
             self.rank,
             self.seqs,
             self.arena,
             self.entries,
             self.entry_heads,
+            block_list_size(self, self.engine, prompt_tokens + output_tokens),
             request=0,
             prompt_tokens=prompt_tokens,
             max_output_tokens=output_tokens,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.goldens import ERROR_PROBES
 
-from aisim_gym.errors import UnsupportedError, WorkloadError
+from aisim_gym.errors import WorkloadError
 from aisim_gym.spec.workload import WorkloadSpec
 from aisim_gym.workload import load_workload
 
@@ -26,15 +26,6 @@ def load_probe(probe: dict[str, Any], path: Path) -> list[tuple[int, int]]:
     path.write_text("".join((r if isinstance(r, str) else json.dumps(r)) + "\n" for r in rows))
     table = load_workload(WorkloadSpec(trace_files=(path,), **probe["input"]["kwargs"]))
     return list(zip(table.input_tokens.tolist(), table.output_tokens.tolist(), strict=True))
-
-
-def is_replayed(probe: dict[str, Any]) -> bool:
-    """Whether the probe needs nothing beyond single-turn requests at authored times."""
-    if probe["input"]["kwargs"]:
-        return False
-    rows = [r if isinstance(r, dict) else {} for r in probe["input"]["rows"]]
-    sessions = [r["session_id"] for r in rows if "session_id" in r]
-    return len(sessions) == len(set(sessions))
 
 
 def test_probes_are_there() -> None:
@@ -60,10 +51,6 @@ def test_invalid_rows_are_refused_in_the_words_of_the_reference(
     [probe for probe in PROBES if probe["result"]["status"] == "ok"],
     ids=lambda probe: str(probe["id"]),
 )
-def test_valid_rows_are_loaded_or_not_supported_yet(probe: dict[str, Any], tmp_path: Path) -> None:
-    if not is_replayed(probe):
-        with pytest.raises(UnsupportedError):
-            load_probe(probe, tmp_path / "t.jsonl")
-        return
+def test_valid_rows_are_loaded(probe: dict[str, Any], tmp_path: Path) -> None:
     expected = [(length, output) for length, output, _ in probe["result"]["terminal"]]
     assert sorted(load_probe(probe, tmp_path / "t.jsonl")) == sorted(expected)

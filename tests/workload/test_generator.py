@@ -1,24 +1,17 @@
-"""The chat-wave generator and the Mooncake writer."""
+"""The chat-wave generator."""
 
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from aisim_gym.errors import WorkloadError
 from aisim_gym.spec.generator import GeneratorSpec
 from aisim_gym.workload import (
     RequestTable,
-    build_prompt_blocks,
     generate_requests,
-    read_mooncake,
-    requests_from_arrays,
-    write_mooncake,
 )
 from aisim_gym.workload.generator import chat_wave_rate_rps
 
@@ -117,35 +110,3 @@ def test_generator_without_a_single_arrival_is_refused() -> None:
     spec = GeneratorSpec(duration_s=1.0, base_rate_rps=1e-9, peak_rate_rps=1e-9, spike_at_s=None)
     with pytest.raises(WorkloadError, match="no request arrives within duration_s 1 "):
         generate_requests(spec)
-
-
-@pytest.mark.parametrize("name", ["out.jsonl", "out ü.jsonl.gz"])
-def test_written_file_reads_back_to_the_same_requests(tmp_path: Path, name: str) -> None:
-    table = generate_requests(GeneratorSpec(duration_s=200))
-    path = tmp_path / name
-    write_mooncake(table, path)
-    again = read_mooncake(path)
-    assert np.array_equal(again.arrival_ms, table.arrival_ms - table.arrival_ms[0])
-    assert np.array_equal(again.input_tokens, table.input_tokens)
-    assert np.array_equal(again.output_tokens, table.output_tokens)
-    assert build_prompt_blocks(again, 64).num_shared == 0
-    assert (path.read_bytes()[:2] == b"\x1f\x8b") == name.endswith(".gz")
-
-
-@settings(deadline=None, max_examples=50)
-@given(
-    prompts=st.lists(st.one_of(st.none(), st.lists(st.integers(0, 3), min_size=1)), min_size=1),
-    block_size=st.integers(1, 6),
-)
-def test_written_file_keeps_shared_prefixes(
-    tmp_path_factory: pytest.TempPathFactory, prompts: list[list[int] | None], block_size: int
-) -> None:
-    inputs = [4 if ids is None else 4 * len(ids) for ids in prompts]
-    arrival_ms = 0.1 * np.arange(len(prompts))[::-1]
-    table = requests_from_arrays(arrival_ms, inputs, [0] * len(inputs), prompts, 4)
-    path = tmp_path_factory.mktemp("written") / "t.jsonl"
-    write_mooncake(table, path)
-    before = build_prompt_blocks(table, block_size)
-    after = build_prompt_blocks(read_mooncake(path, trace_block_size=4), block_size)
-    assert np.array_equal(before.contents, after.contents)
-    assert np.array_equal(before.shared_blocks, after.shared_blocks)

@@ -4,12 +4,14 @@ import gzip
 import json
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from aisim_gym.errors import UnsupportedError, WorkloadError
 from aisim_gym.spec.generator import GeneratorSpec
+from aisim_gym.spec.synthetic import SyntheticSpec
 from aisim_gym.spec.workload import WorkloadSpec
 from aisim_gym.workload import detect_trace_format, generate_requests, load_workload
 
@@ -69,20 +71,70 @@ def test_requests_at_one_instant_are_not_warned_about(tmp_path: Path) -> None:
         assert len(load_workload(WorkloadSpec(trace_files=(path,)))) == 3
 
 
-def test_valid_delta_trace_and_concurrency_are_unsupported(tmp_path: Path) -> None:
-    path = write(tmp_path / "t.jsonl", mooncake_text(0))
-    with pytest.raises(UnsupportedError, match="trace_format='mooncake-delta' is not replayed yet"):
-        load_workload(WorkloadSpec(trace_files=(path,), trace_format="mooncake-delta"))
-    with pytest.raises(UnsupportedError, match="replay_concurrency=2 is not replayed yet"):
-        load_workload(WorkloadSpec(trace_files=(path,), replay_concurrency=2))
+def session_text(*fields: dict[str, object]) -> str:
+    row = {"input_length": 8, "output_length": 2, "hash_ids": [1, 2], "session_id": "a"}
+    return "\n".join(json.dumps(row | extra) for extra in fields)
+
+
+def test_delta_format_adds_up_the_turns(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.jsonl", session_text({"timestamp": 0}, {"delay": 3}))
+    spec = WorkloadSpec(trace_files=(path,), trace_format="mooncake-delta", trace_block_size=4)
+    table = load_workload(spec)
+    assert table.is_delta
+    assert table.input_tokens.tolist() == [8, 18]
+    assert not load_workload(spec.model_copy(update={"trace_format": "mooncake"})).is_delta
+
+
+def test_closed_loop_makes_sessions_and_ignores_times_and_their_rate(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.jsonl", mooncake_text(0, 1e9))
+    spec = WorkloadSpec(trace_files=(path,), replay_concurrency=2, arrival_speedup_ratio=0.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert load_workload(spec).session_ids == ("request_1", "request_2")
+
+
+def test_closed_loop_leaves_lists_without_sessions_as_they_are(tmp_path: Path) -> None:
+    rows = "2023-11-16 00:00:09,4,5\n2023-11-16 00:00:03,4,5\n"
+    path = write(tmp_path / "t.csv", AZURE + rows)
+    closed: dict[str, Any] = {"replay_concurrency": 3, "arrival_speedup_ratio": 0.0}
+    table = load_workload(WorkloadSpec(trace_files=(path,), trace_format="azure", **closed))
+    assert table.row.tolist() == [0, 2, 1]
+    assert not table.has_sessions
+    generator = GeneratorSpec(duration_s=100)
+    table = load_workload(WorkloadSpec(generator=generator, **closed))
+    assert np.array_equal(table.arrival_ms, generate_requests(generator).arrival_ms)
+
+
+def test_synthetic_generator_uses_the_pace_of_the_workload_and_the_blocks_of_the_engine() -> None:
+    generator = SyntheticSpec(
+        input_tokens=8,
+        output_tokens=1,
+        request_count=3,
+        arrival_interval_ms=30.0,
+        shared_prefix_ratio=0.5,
+        num_prefix_groups=1,
+    )
+    spec = WorkloadSpec(generator=generator, arrival_speedup_ratio=3.0)
+    table = load_workload(spec, 2)
+    assert table.start_ms.tolist() == pytest.approx([0.0, 10.0, 20.0])
+    assert (table.trace_block_size, table.prompt_ids.tolist()) == (2, [0, 1] * 3)
+
+
+def test_odd_rate_of_sessions_is_warned_about(tmp_path: Path) -> None:
+    late = {"timestamp": 1e6, "session_id": "b"}
+    path = write(tmp_path / "t.jsonl", session_text({"timestamp": 0}, {"delay": 1}, late))
+    with pytest.warns(UserWarning, match=r"is 0\.002 sessions per second \(2 in 1000 s\)"):
+        load_workload(WorkloadSpec(trace_files=(path,)))
 
 
 def test_trace_without_a_file_or_a_reader_is_refused(tmp_path: Path) -> None:
     with pytest.raises(WorkloadError, match="trace replay requires at least one trace file"):
         load_workload(WorkloadSpec())
     path = write(tmp_path / "t.jsonl", mooncake_text(0))
-    with pytest.raises(UnsupportedError, match="trace_format='weka' is not replayed yet"):
-        load_workload(WorkloadSpec(trace_files=(path,), trace_format="weka"))
+    for name in ("weka", "agentic_mooncake", "applied_compute_agentic", "dynamo"):
+        spec = WorkloadSpec.from_data({"trace_files": [str(path)], "trace_format": name})
+        with pytest.raises(UnsupportedError, match=f"trace_format='{name}' is not replayed yet"):
+            load_workload(spec)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
-"""Identities of engine blocks (workloads.md §3.2, engine-vllm-trtllm.md §5.1)."""
+"""Identities of engine blocks (workloads.md §3.2, §5, §9.1, engine-vllm-trtllm.md §5.1)."""
 
+import dataclasses
+import time
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +14,7 @@ from aisim_gym.workload import (
     RequestTable,
     build_prompt_blocks,
     requests_from_arrays,
+    requests_from_mooncake_rows,
 )
 
 
@@ -51,53 +54,157 @@ def cases(draw: st.DrawFn) -> Case:
     return Case(prompts, trace_block_size, block_size)
 
 
-def block_tokens(case: Case, index: int) -> list[tuple[object, ...]]:
-    """All tokens up to the end of each complete block of a request, generated ones included."""
-    prompt = case.prompts[index]
-    tokens: list[object] = [
-        (index, position)
-        if prompt.hash_ids is None
-        else prompt.hash_ids[position // case.trace_block_size]
-        for position in range(prompt.input_tokens)
-    ]
-    tokens += [("generated", index, position) for position in range(prompt.output_tokens)]
-    count = len(tokens) // case.block_size
-    return [tuple(tokens[: (block + 1) * case.block_size]) for block in range(count)]
+def tokens_of(case: Case) -> list[list[object]]:
+    """All tokens of each request, generated ones included; equal objects are equal tokens."""
+    everything = []
+    for index, prompt in enumerate(case.prompts):
+        tokens: list[object] = [
+            (index, position)
+            if prompt.hash_ids is None
+            else prompt.hash_ids[position // case.trace_block_size]
+            for position in range(prompt.input_tokens)
+        ]
+        tokens += [("generated", index, position) for position in range(prompt.output_tokens)]
+        everything.append(tokens)
+    return everything
 
 
-def identities(blocks: PromptBlocks, case: Case, index: int) -> list[int]:
-    prompt = case.prompts[index]
-    count = (prompt.input_tokens + prompt.output_tokens) // case.block_size
-    return [int(number) for number in blocks.identities(index, count)]
+def check_identities(blocks: PromptBlocks, requests: list[list[object]]) -> None:
+    """Check that identities are equal exactly where all tokens up to the end of the block are."""
+    number_of: dict[tuple[object, ...], int] = {}
+    holders: dict[int, set[int]] = {}
+    for index, tokens in enumerate(requests):
+        count = len(tokens) // blocks.block_size
+        numbers = [int(number) for number in blocks.identities(index, count)]
+        for block, number in enumerate(numbers):
+            content = tuple(tokens[: (block + 1) * blocks.block_size])
+            assert number_of.setdefault(content, number) == number
+            holders.setdefault(number, set()).add(index)
+    # Different content never has the same number, and no number is left out.
+    assert sorted(number_of.values()) == list(range(blocks.num_contents))
+    shared = {number for number, who in holders.items() if len(who) > 1}
+    assert shared == set(range(blocks.num_shared))
+    for index in range(len(requests)):
+        held = sum(1 for number in shared if index in holders[number])
+        assert blocks.shared_blocks[index] == held
+    contents = blocks.contents.tolist()
+    assert list(dict.fromkeys(contents)) == list(range(blocks.num_shared))
 
 
 @settings(deadline=None, max_examples=300)
 @given(cases())
 def test_identities_are_equal_exactly_when_all_tokens_up_to_the_block_end_are(case: Case) -> None:
-    blocks = build_prompt_blocks(table_of(case), case.block_size)
-    number_of: dict[tuple[object, ...], int] = {}
-    holders: dict[tuple[object, ...], set[int]] = {}
-    for index in range(len(case.prompts)):
-        expected = block_tokens(case, index)
-        numbers = identities(blocks, case, index)
-        assert len(numbers) == len(expected)
-        for tokens, number in zip(expected, numbers, strict=True):
-            assert number_of.setdefault(tokens, number) == number
-            holders.setdefault(tokens, set()).add(index)
-    # Different content never has the same number, and no number is left out.
-    assert sorted(number_of.values()) == list(range(blocks.num_contents))
-    shared = {number_of[tokens] for tokens, who in holders.items() if len(who) > 1}
-    assert shared == set(range(blocks.num_shared))
-    for index in range(len(case.prompts)):
-        alike = [len(holders[tokens]) > 1 for tokens in block_tokens(case, index)]
-        assert blocks.shared_blocks[index] == sum(alike)
+    check_identities(build_prompt_blocks(table_of(case), case.block_size), tokens_of(case))
 
 
-@settings(deadline=None)
-@given(cases())
-def test_shared_identities_are_numbered_by_first_appearance(case: Case) -> None:
-    contents = build_prompt_blocks(table_of(case), case.block_size).contents.tolist()
-    assert list(dict.fromkeys(contents)) == list(range(len(set(contents))))
+class Turn(NamedTuple):
+    session: str
+    input_tokens: int
+    output_tokens: int
+    hash_ids: list[int]
+    output_ids: list[int] | None
+
+
+class Sessions(NamedTuple):
+    turns: list[Turn]
+    is_delta: bool
+    trace_block_size: int
+    block_size: int
+
+
+@st.composite
+def sessions(draw: st.DrawFn) -> Sessions:
+    trace_block_size = draw(st.integers(1, 5))
+    turns = []
+    for _ in range(draw(st.integers(1, 8))):
+        input_tokens, output_tokens = draw(st.integers(1, 10)), draw(st.integers(0, 8))
+        needed = -(-input_tokens // trace_block_size)
+        ids = draw(st.lists(st.sampled_from([30, 31]), min_size=needed, max_size=needed + 1))
+        given_ids = st.lists(st.integers(0, 1), min_size=output_tokens, max_size=output_tokens)
+        turns.append(
+            Turn(
+                draw(st.sampled_from("abc")),
+                input_tokens,
+                output_tokens,
+                ids,
+                draw(st.one_of(st.none(), given_ids)),
+            )
+        )
+    return Sessions(turns, draw(st.booleans()), trace_block_size, draw(st.integers(1, 5)))
+
+
+def table_of_sessions(case: Sessions) -> RequestTable:
+    rows = [
+        {
+            "session_id": turn.session,
+            "input_length": turn.input_tokens,
+            "output_length": turn.output_tokens,
+            "hash_ids": turn.hash_ids,
+            "output_token_ids": turn.output_ids,
+        }
+        for turn in case.turns
+    ]
+    return requests_from_mooncake_rows(
+        rows, case.trace_block_size, is_delta=case.is_delta, is_closed_loop=True
+    )
+
+
+def tokens_of_turns(case: Sessions) -> list[list[object]]:
+    """All tokens of each turn in order of lines; the token of a hash id is its number."""
+    numbers = list(dict.fromkeys(item for turn in case.turns for item in turn.hash_ids))
+    so_far: dict[str, list[object]] = {}
+    everything = []
+    for index, turn in enumerate(case.turns):
+        before = so_far.get(turn.session, []) if case.is_delta else []
+        tokens: list[object] = [
+            numbers.index(turn.hash_ids[position // case.trace_block_size])
+            for position in range(turn.input_tokens)
+        ]
+        if turn.output_ids is None:
+            tokens += [(index, position) for position in range(turn.output_tokens)]
+        else:
+            tokens += turn.output_ids
+        so_far[turn.session] = before + tokens
+        everything.append(before + tokens)
+    return everything
+
+
+@settings(deadline=None, max_examples=300)
+@given(sessions())
+def test_known_outputs_and_continued_prompts_are_shared_token_by_token(case: Sessions) -> None:
+    table = table_of_sessions(case)
+    tokens = tokens_of_turns(case)
+    in_order = [tokens[row] for row in table.row.tolist()]
+    lengths = [len(all_tokens) for all_tokens in in_order]
+    assert (table.input_tokens + table.output_tokens).tolist() == lengths
+    check_identities(build_prompt_blocks(table, case.block_size), in_order)
+
+
+def test_turn_without_known_outputs_shares_them_with_a_delta_turn_only() -> None:
+    turns = [Turn("a", 4, 4, [30], None), Turn("a", 4, 1, [30], None)]
+    plain = build_prompt_blocks(table_of_sessions(Sessions(turns, False, 4, 4)), 4)
+    assert plain.shared_blocks.tolist() == [1, 1]
+    delta = build_prompt_blocks(table_of_sessions(Sessions(turns, True, 4, 4)), 4)
+    assert delta.shared_blocks.tolist() == [2, 2]
+    assert delta.identities(1, 3).tolist() == [0, 1, 2]
+
+
+def test_hash_ids_may_cover_only_the_beginning_of_a_prompt() -> None:
+    # Seven tokens are known, the rest of each prompt is like no other.
+    table = RequestTable(
+        row=np.arange(2),
+        arrival_ms=np.zeros(2),
+        input_tokens=np.array([20, 20]),
+        output_tokens=np.array([4, 4]),
+        prompt_ids=np.zeros(2, np.int64),
+        prompt_starts=np.arange(3),
+        trace_block_size=7,
+    )
+    assert build_prompt_blocks(table, 3).shared_blocks.tolist() == [2, 2]
+    named = dataclasses.replace(
+        table, output_ids=np.ones(4, np.int64), output_starts=np.array([0, 4, 4])
+    )
+    assert build_prompt_blocks(named, 3).shared_blocks.tolist() == [2, 2]
 
 
 @pytest.mark.parametrize(
@@ -143,3 +250,21 @@ def test_million_requests_without_hash_ids_need_no_contents() -> None:
     assert blocks.contents.size == 0
     assert blocks.private_base[-1] == 10 * (count - 1)
     assert blocks.num_contents == 10 * count
+
+
+def test_long_trace_with_known_outputs_is_numbered_quickly() -> None:
+    count, length = 2000, 4096
+    rows = [
+        {
+            "timestamp": at,
+            "input_length": length,
+            "output_length": 3,
+            "hash_ids": [at % 7, *range(8 * at, 8 * at + 7)],
+            "output_token_ids": [1, 2, 3],
+        }
+        for at in range(count)
+    ]
+    table = requests_from_mooncake_rows(rows)
+    begin = time.perf_counter()
+    build_prompt_blocks(table, 64)
+    assert time.perf_counter() - begin < 3.0

@@ -5,8 +5,12 @@ import pytest
 from numpy.typing import ArrayLike
 
 from aisim_gym.errors import WorkloadError
-from aisim_gym.workload import RequestTable, requests_from_arrays
-from aisim_gym.workload.request_table import HashIds
+from aisim_gym.workload import (
+    RequestTable,
+    requests_from_arrays,
+    requests_from_mooncake_rows,
+)
+from aisim_gym.workload.arrays import HashIds
 
 
 def prompts(table: RequestTable) -> list[list[int]]:
@@ -157,3 +161,88 @@ def test_head_keeps_the_first_requests() -> None:
     assert len(table.head(0)) == 0
     with pytest.raises(ValueError, match="head: got count -1"):
         table.head(-1)
+
+
+def three_sessions() -> RequestTable:
+    rows = [
+        {"session_id": "a", "timestamp": 20},
+        {"session_id": "a", "delay": 5, "hash_ids": [1, 2], "input_length": 7},
+        {"session_id": "b", "timestamp": 0, "output_token_ids": [7, 8]},
+        {"session_id": "c", "timestamp": 30},
+        {"session_id": "c", "delay": 6, "output_token_ids": [9, 9]},
+    ]
+    row = {"input_length": 4, "output_length": 2, "hash_ids": [1]}
+    return requests_from_mooncake_rows([row | fields for fields in rows], 4, is_delta=True)
+
+
+def test_between_keeps_whole_sessions_that_start_in_the_interval() -> None:
+    table = three_sessions()
+    part = table.between(20.0, 30.0)
+    assert part.session_ids == ("a",)
+    assert part.session_starts.tolist() == [0, 2]
+    assert part.row.tolist() == [0, 1]
+    assert part.start_ms.tolist() == [0.0]
+    assert part.delay_ms.tolist() == [0.0, 5.0]
+    assert prompts(part) == [[0], [0, 1]]
+    assert part.is_delta
+    later = table.between(10.0, np.inf)
+    assert later.session_ids == ("a", "c")
+    assert later.start_ms.tolist() == [10.0, 20.0]
+    assert later.output_starts.tolist() == [0, 0, 0, 0, 2]
+    assert later.output_ids.tolist() == [9, 9]
+    assert table.between(1.0, 2.0).session_starts.tolist() == [0]
+
+
+def test_between_refuses_sessions_without_a_start() -> None:
+    row = {"output_length": 2, "hash_ids": [1], "session_id": "x"}
+    table = requests_from_mooncake_rows([row], 4, is_closed_loop=True)
+    with pytest.raises(ValueError, match="between: session x has no start"):
+        table.between(0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("count", "starts", "names"),
+    [
+        (0, [0], ()),
+        (1, [0, 1], ("a",)),
+        (3, [0, 2, 3], ("a", "b")),
+        (4, [0, 2, 3, 4], ("a", "b", "c")),
+        (9, [0, 2, 3, 5], ("a", "b", "c")),
+    ],
+)
+def test_head_of_sessions_may_cut_off_the_later_turns_of_the_last(
+    count: int, starts: list[int], names: tuple[str, ...]
+) -> None:
+    part = three_sessions().head(count)
+    assert part.has_sessions
+    assert part.session_starts.tolist() == starts
+    assert part.session_ids == names
+
+
+def test_duration_and_rate_of_sessions_are_those_of_their_starts() -> None:
+    table = three_sessions()
+    assert table.duration_s == 0.03
+    assert table.mean_rate_rps == pytest.approx(100.0)
+    assert table.num_sessions == 3
+    assert repr(table) == (
+        "RequestTable(5 requests in 3 sessions over 0.030 s, 100 sessions/s, "
+        "mean input 7.0 tokens, mean output 2.0 tokens)"
+    )
+
+
+def test_rate_is_unknown_if_a_session_has_no_start() -> None:
+    row = {"output_length": 2, "hash_ids": [1]}
+    rows = [row | {"timestamp": 0}, row, row | {"timestamp": 50}]
+    table = requests_from_mooncake_rows(rows, 4, is_closed_loop=True)
+    assert table.duration_s == 0.05
+    assert table.mean_rate_rps is None
+    assert "3 requests in 3 sessions without start times, mean" in repr(table)
+
+
+def test_list_has_no_sessions_turns_or_deltas() -> None:
+    table = requests_from_arrays([0.0, 1.0], [4, 5], [1, 1])
+    assert (table.has_sessions, table.num_sessions) == (False, 0)
+    assert table.session_of().tolist() == [-1, -1]
+    assert table.turn_of().tolist() == [-1, -1]
+    assert table.new_input_tokens().tolist() == [4, 5]
+    assert table.start_ms is table.arrival_ms

@@ -1,0 +1,102 @@
+"""What a scheduler backend provides, and how compiled code finds the backend of a run.
+
+A backend is one file with kernels and a :class:`Backend` that names them, plus one line in
+``fleet/worlds.py`` that gives it a world type. Compiled functions are specialised by that type: a
+run compiles, and pays for, only its own backend.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aisim_gym.engine.tables import (
+    ArenaRow,
+    BlockRow,
+    NodeRow,
+    QueueRow,
+    SeqRow,
+)
+from aisim_gym.kernel import dispatched
+from aisim_gym.tables import Table
+
+
+class RankTables(Protocol):
+    """The tables that engines share; the world has them."""
+
+    @property
+    def queues(self) -> Table[QueueRow]: ...  # noqa: D102
+    @property
+    def seqs(self) -> Table[SeqRow]: ...  # noqa: D102
+    @property
+    def blocks(self) -> Table[BlockRow]: ...  # noqa: D102
+    @property
+    def nodes(self) -> Table[NodeRow]: ...  # noqa: D102
+    @property
+    def arena(self) -> ArenaRow: ...  # noqa: D102
+    @property
+    def entries(self) -> NDArray[np.int64]: ...  # noqa: D102
+    @property
+    def entry_heads(self) -> NDArray[np.int64]: ...  # noqa: D102
+    @property
+    def contents(self) -> NDArray[np.int64]: ...  # noqa: D102
+    @property
+    def draws(self) -> NDArray[np.int64]: ...  # noqa: D102
+
+
+class Backend(NamedTuple):
+    """The kernels of a scheduler. All but ``run_pass`` work on the state between two passes.
+
+    Attributes:
+        output_limit: ``(t, engine, prompt_tokens, output_tokens)``: the output tokens a new
+            sequence may generate.
+        list_size: ``(t, engine, tokens)``: elements of ``entries`` that a sequence of so many
+            tokens (prompt and output) needs.
+        submit: ``(t, rank, s)``: queue a new sequence.
+        cancel: ``(t, engine, rank, s)``: take a live sequence off the rank, wherever it is; the
+            caller deletes the row.
+        release_source: ``(t, engine, rank, s)``: the same for a held source whose KV has moved.
+        accept_destination: ``(t, engine, rank, s)``: queue a destination for its blocks; False if
+            it can never run here.
+        reserve_destination: ``(t, engine, rank)``: try to reserve blocks for the first pending
+            destination; return it, or ``NONE``.
+        activate_destination: ``(t, engine, rank, s)``: its KV has arrived.
+        run_pass: ``(t, engine, rank, work, now_ms, wave)``: start a pass: schedule, admit, emit;
+            fills ``work``, ``end_ms`` too.
+        finish_group: ``(t, engine, ranks, first_rank)``: after the passes of all ranks of a worker
+            were started; the works are in ``passes``.
+        block_demand: ``(t, engine, rank)``: free rows of the block table that a pass may need.
+        node_demand: ``(t, engine, rank)``: free rows of the node table, likewise, and for a
+            command.
+        gauge_blocks: ``(t, engine, rank)``: (active, inactive) blocks that telemetry reports.
+    """
+
+    output_limit: Callable[..., int]
+    list_size: Callable[..., int]
+    submit: Callable[..., None]
+    cancel: Callable[..., None]
+    release_source: Callable[..., None]
+    accept_destination: Callable[..., bool]
+    reserve_destination: Callable[..., int]
+    activate_destination: Callable[..., None]
+    run_pass: Callable[..., None]
+    finish_group: Callable[..., None]
+    block_demand: Callable[..., int]
+    node_demand: Callable[..., int]
+    gauge_blocks: Callable[..., tuple[int, int]]
+
+
+output_limit = dispatched("output_limit")
+list_size = dispatched("list_size")
+submit = dispatched("submit")
+cancel = dispatched("cancel")
+release_source = dispatched("release_source")
+accept_destination = dispatched("accept_destination")
+reserve_destination = dispatched("reserve_destination")
+activate_destination = dispatched("activate_destination")
+run_pass = dispatched("run_pass")
+finish_group = dispatched("finish_group")
+block_demand = dispatched("block_demand")
+node_demand = dispatched("node_demand")
+gauge_blocks = dispatched("gauge_blocks")

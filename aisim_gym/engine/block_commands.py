@@ -1,0 +1,201 @@
+"""Commands to a rank with a block pool: queue and cancel requests, take in destinations.
+
+Rules: engine-vllm-trtllm.md §3, §9. Commands apply at once; the pass in flight, if any, was
+decided before and does not change.
+"""
+
+from aisim_gym.engine.backend import RankTables
+from aisim_gym.engine.kv_pool import (
+    active_blocks,
+    blocks_for,
+    count_hits,
+    make_resident,
+    release_blocks,
+    take_blocks,
+)
+from aisim_gym.engine.queue_load import add_to_load, remove_from_load
+from aisim_gym.engine.seq_queue import insert_before, push_back, unlink
+from aisim_gym.engine.tables import (
+    NONE,
+    PENDING,
+    QUEUES_PER_RANK,
+    RUNNING,
+    SEQ_HELD,
+    SEQ_PENDING,
+    SEQ_RESERVED,
+    SEQ_WAITING,
+    UNLIMITED,
+    WAITING,
+    EngineRow,
+    PassRow,
+    RankRow,
+)
+from aisim_gym.kernel import kernel
+from aisim_gym.tables import Table
+
+
+@kernel
+def block_list_size(t: RankTables, engine: EngineRow, tokens: int) -> int:
+    """Return how many resident blocks a sequence can list: never more than the pool has."""
+    return min(tokens // engine.block_size, engine.num_blocks) + 1
+
+
+@kernel
+def submit(t: RankTables, rank: RankRow, s: int) -> None:
+    """Queue a new sequence."""
+    add_to_load(rank, t.seqs[s])
+    push_back(t.queues[QUEUES_PER_RANK * rank.id + WAITING], t.seqs, s)
+
+
+@kernel
+def cancel(t: RankTables, engine: EngineRow, rank: RankRow, s: int) -> None:
+    """Take a live sequence off an idle rank, wherever it is; its blocks are released.
+
+    Also how a held source is released. The caller deletes the row.
+    """
+    seq = t.seqs[s]
+    held_blocks = seq.resident_blocks + seq.private_blocks + seq.reserved_blocks > 0
+    frees = held_blocks or seq.status != SEQ_WAITING
+    if seq.status == SEQ_WAITING:
+        remove_from_load(rank, seq)
+        unlink(t.queues[QUEUES_PER_RANK * rank.id + WAITING], t.seqs, s)
+    elif seq.status == SEQ_PENDING:
+        remove_from_load(rank, seq)
+        unlink(t.queues[QUEUES_PER_RANK * rank.id + PENDING], t.seqs, s)
+        rank.tried_seq = NONE
+    elif seq.status == SEQ_RESERVED:
+        remove_from_load(rank, seq)
+        rank.reserved_seqs -= 1
+    elif seq.status != SEQ_HELD:
+        unlink(t.queues[QUEUES_PER_RANK * rank.id + RUNNING], t.seqs, s)
+    release_blocks(rank, seq, t.blocks, t.entries)
+    if frees:
+        rank.capacity_generation += 1
+
+
+@kernel
+def accept_destination(t: RankTables, engine: EngineRow, rank: RankRow, s: int) -> bool:
+    """Queue a destination for its blocks; False if its prompt can never run here."""
+    prompt_tokens = t.seqs[s].prompt_tokens
+    if prompt_tokens >= engine.max_model_len:
+        return False
+    if blocks_for(prompt_tokens, engine.block_size) > engine.num_blocks:
+        return False
+    queue_destination(t, rank, s)
+    return True
+
+
+@kernel
+def queue_destination(t: RankTables, rank: RankRow, s: int) -> None:
+    """Put a destination at the end of those that wait for blocks."""
+    seq = t.seqs[s]
+    seq.is_destination = 1
+    seq.status = SEQ_PENDING
+    add_to_load(rank, seq)
+    push_back(t.queues[QUEUES_PER_RANK * rank.id + PENDING], t.seqs, s)
+
+
+@kernel
+def next_destination(t: RankTables, engine: EngineRow, rank: RankRow) -> int:
+    """Return the pending destination to try to reserve blocks for now, or ``NONE``.
+
+    At most one per trigger, the head only, once per capacity generation (§9).
+    """
+    s = t.queues[QUEUES_PER_RANK * rank.id + PENDING].first
+    if s == NONE:
+        return NONE
+    if rank.tried_seq == s and rank.tried_generation == rank.capacity_generation:
+        return NONE
+    rank.tried_seq = s
+    rank.tried_generation = rank.capacity_generation
+    if t.queues[QUEUES_PER_RANK * rank.id + RUNNING].count >= engine.max_seqs:
+        return NONE
+    return int(s)
+
+
+@kernel
+def reserve_destination(t: RankTables, engine: EngineRow, rank: RankRow) -> int:
+    """Try to reserve blocks for the first pending destination; return it if that worked."""
+    s = next_destination(t, engine, rank)
+    if s == NONE:
+        return NONE
+    seq = t.seqs[s]
+    prompt_blocks = seq.prompt_tokens // engine.block_size
+    hits, _ = count_hits(engine, rank, seq, t.blocks, t.contents, prompt_blocks)
+    fresh = blocks_for(seq.prompt_tokens, engine.block_size) - hits
+    if not take_blocks(engine, rank, seq, t.blocks, t.arena, t.entries, t.contents, hits, fresh):
+        return NONE
+    hold_reservation(t, rank, s, fresh)
+    return s
+
+
+@kernel
+def hold_reservation(t: RankTables, rank: RankRow, s: int, fresh: int) -> None:
+    """Note that a pending destination has its blocks, ``fresh`` of them not from the cache."""
+    seq = t.seqs[s]
+    rank.reserved_blocks += fresh
+    seq.reserved_blocks = fresh
+    unlink(t.queues[QUEUES_PER_RANK * rank.id + PENDING], t.seqs, s)
+    rank.tried_seq = NONE
+    seq.status = SEQ_RESERVED
+    rank.reserved_seqs += 1
+
+
+@kernel
+def activate_destination(t: RankTables, engine: EngineRow, rank: RankRow, s: int) -> None:
+    """Turn a reservation with transferred KV into a queued request whose prompt is computed."""
+    seq = t.seqs[s]
+    active_before = active_blocks(rank)
+    rank.reserved_seqs -= 1
+    rank.reserved_blocks -= seq.reserved_blocks
+    rank.private_blocks += seq.reserved_blocks
+    seq.private_blocks = seq.reserved_blocks
+    seq.reserved_blocks = 0
+    make_resident(engine, rank, seq, t.blocks, t.arena, t.entries, t.contents, seq.prompt_tokens)
+    seq.computed_tokens = seq.prompt_tokens
+    seq.covered_tokens = seq.prompt_tokens
+    seq.status = SEQ_WAITING
+    waiting = t.queues[QUEUES_PER_RANK * rank.id + WAITING]
+    successor = waiting.first
+    while successor != NONE and t.seqs[successor].order < seq.order:
+        successor = t.seqs[successor].next
+    insert_before(waiting, t.seqs, successor, s)
+    if active_blocks(rank) < active_before:
+        rank.capacity_generation += 1
+
+
+@kernel
+def block_demand(t: RankTables, engine: EngineRow, rank: RankRow) -> int:
+    """Return how many blocks may become resident in the next pass, at most."""
+    if engine.prefix_caching == 0:
+        return 0
+    waiting = t.queues[QUEUES_PER_RANK * rank.id + WAITING].count
+    seqs = min(t.queues[QUEUES_PER_RANK * rank.id + RUNNING].count + waiting, engine.max_seqs)
+    tokens = rank.queued_new_tokens + rank.queued_decode_tokens
+    if engine.max_batched_tokens < UNLIMITED:
+        tokens = engine.max_batched_tokens
+    growth = seqs * (1 + engine.draft_tokens // engine.block_size + 1)
+    return min(engine.num_blocks - rank.resident_blocks, tokens // engine.block_size + growth)
+
+
+@kernel
+def node_demand(t: RankTables, engine: EngineRow, rank: RankRow) -> int:
+    """Return 0: block pools have no tree."""
+    return 0
+
+
+@kernel
+def finish_group(
+    t: RankTables,
+    engine: EngineRow,
+    ranks: Table[RankRow],
+    passes: Table[PassRow],
+    first_rank: int,
+) -> None:
+    """Do nothing: the ranks of a worker share no scheduler state."""
+
+
+@kernel
+def gauge_blocks(t: RankTables, engine: EngineRow, rank: RankRow) -> tuple[int, int]:
+    """Return (blocks in use, evictable blocks)."""
+    return active_blocks(rank), rank.evictable_blocks

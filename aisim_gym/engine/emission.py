@@ -1,0 +1,185 @@
+"""How a block scheduler ends a pass: tokens, ends, and the list of signals that carries them.
+
+Rules: engine-vllm-trtllm.md §3, §6.1, §6.2.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aisim_gym.engine.kv_pool import release_blocks
+from aisim_gym.engine.seq_queue import unlink
+from aisim_gym.engine.tables import (
+    END_COMPLETED,
+    END_NONE,
+    NONE,
+    RETRY_LATER,
+    ROLE_AGGREGATED,
+    ROLE_PREFILL,
+    SEQ_ENDED,
+    SEQ_HELD,
+    ArenaRow,
+    BlockRow,
+    EngineRow,
+    PassRow,
+    QueueRow,
+    RankRow,
+    SeqRow,
+)
+from aisim_gym.kernel import kernel
+from aisim_gym.tables import Table
+
+
+@kernel
+def begin_work(engine: EngineRow, rank: RankRow, work: PassRow) -> None:
+    """Clear the work row for a new pass; a rank that idles in a group pass leaves it so."""
+    rank.passes += 1
+    work.budget = engine.max_batched_tokens
+    work.preempted = 0
+    work.num_prefill = 0
+    work.prefill_tokens = 0
+    work.prefill_lengths = 0
+    work.prefill_squares = 0
+    work.prefix_tokens = 0
+    work.prompt_ends = 0
+    work.num_decode = 0
+    work.decode_tokens = 0
+    work.decode_squares = 0
+    work.timed_decodes = 0
+    work.timed_tokens = 0
+    work.accept_forwards = 0
+    work.accepted_tokens = 0
+    work.start_effects = 0
+    work.num_complete = 0
+    work.admit_first = NONE
+    work.admit_last = NONE
+    work.signal_first = NONE
+    work.signal_last = NONE
+    work.signal_count = 0
+    work.queued_new = 0
+    work.queued_new_tokens = 0
+    work.queued_new_squares = 0
+    work.queued_decode = 0
+    work.queued_decode_tokens = 0
+    work.queued_decode_squares = 0
+    work.cache_hit_tokens = 0
+    work.cache_total_tokens = 0
+    work.retry = RETRY_LATER
+    work.is_livelocked = 0
+    work.ran_prefill = 0
+    work.ran_model = 0
+
+
+@kernel
+def remaining_tokens(engine: EngineRow, seq: SeqRow) -> int:
+    """Return how many tokens a sequence still generates; 0 means it is complete (§3)."""
+    left = seq.max_output_tokens - seq.generated_tokens
+    return max(0, min(left, engine.max_model_len - seq_length(seq)))
+
+
+@kernel
+def seq_length(seq: SeqRow) -> int:
+    """Return prompt and generated tokens of a sequence."""
+    return seq.prompt_tokens + seq.generated_tokens
+
+
+@kernel
+def emit_tokens(
+    engine: EngineRow,
+    rank: RankRow,
+    work: PassRow,
+    waiting: QueueRow,
+    running: QueueRow,
+    seqs: Table[SeqRow],
+    blocks: Table[BlockRow],
+    arena: ArenaRow,
+    entries: NDArray[np.int64],
+    contents: NDArray[np.int64],
+    draws: NDArray[np.int64],
+) -> None:
+    """Let every running sequence whose KV is complete emit a token or end (§6.1, §6.2).
+
+    Signals keep the order: ends without a token, then tokens in running order. The arguments are
+    those of :func:`~aisim_gym.engine.bursts.emit_bursts`, its speculative counterpart.
+    """
+    end_complete_seqs(engine, rank, work, running, seqs, blocks, entries)
+    s = running.first
+    while s != NONE:
+        following = seqs[s].next
+        seq = seqs[s]
+        length = seq_length(seq)
+        if seq.computed_tokens >= length:
+            decodes = seq.pass_prompt_tokens == 0
+            if engine.role != ROLE_PREFILL:
+                first_is_free = (
+                    engine.role == ROLE_AGGREGATED and seq.generated_tokens == 0 and not decodes
+                )
+                if not first_is_free:
+                    work.timed_decodes += 1
+                    work.timed_tokens += length
+                if decodes:
+                    work.accept_forwards += 1
+                    work.accepted_tokens += 1
+            seq.generated_tokens += 1
+            seq.signal_token = 1
+            seq.signal_end = END_NONE
+            if remaining_tokens(engine, seq) == 0:
+                finish_seq(rank, running, seqs, s, blocks, entries)
+            append_signal(work, seqs, s)
+        s = following
+
+
+@kernel
+def end_complete_seqs(
+    engine: EngineRow,
+    rank: RankRow,
+    work: PassRow,
+    running: QueueRow,
+    seqs: Table[SeqRow],
+    blocks: Table[BlockRow],
+    entries: NDArray[np.int64],
+) -> None:
+    """End the running sequences that have no token to generate and whose KV is complete."""
+    if work.num_complete == 0:
+        return
+    s = running.first
+    while s != NONE:
+        following = seqs[s].next
+        seq = seqs[s]
+        if seq.computed_tokens >= seq_length(seq) and remaining_tokens(engine, seq) == 0:
+            seq.signal_token = 0
+            finish_seq(rank, running, seqs, s, blocks, entries)
+            append_signal(work, seqs, s)
+        s = following
+
+
+@kernel
+def finish_seq(
+    rank: RankRow,
+    running: QueueRow,
+    seqs: Table[SeqRow],
+    s: int,
+    blocks: Table[BlockRow],
+    entries: NDArray[np.int64],
+) -> None:
+    """End a running sequence; a handoff source keeps its blocks until it is released."""
+    seq = seqs[s]
+    unlink(running, seqs, s)
+    seq.signal_end = END_COMPLETED
+    rank.capacity_generation += 1
+    if seq.is_source == 1:
+        seq.status = SEQ_HELD
+    else:
+        seq.status = SEQ_ENDED
+        release_blocks(rank, seq, blocks, entries)
+
+
+@kernel
+def append_signal(work: PassRow, seqs: Table[SeqRow], s: int) -> None:
+    """Put a sequence at the end of the pass's signals."""
+    seqs[s].signal_next = NONE
+    if work.signal_first == NONE:
+        work.signal_first = s
+    else:
+        seqs[work.signal_last].signal_next = s
+    work.signal_last = s
+    work.signal_count += 1

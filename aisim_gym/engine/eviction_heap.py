@@ -1,0 +1,68 @@
+"""Eviction order of a radix tree: a pairing heap through the rows of its nodes.
+
+A node enters with its stamp of that moment. Stamps only grow, and nodes may be locked or get
+children later, so the node on top may be out of place: the tree takes it out and, if it still
+qualifies, puts it back with its new stamp. The heap hangs on the tree's root, which is never in it.
+"""
+
+from aisim_gym.engine.tables import NONE, NodeRow
+from aisim_gym.kernel import kernel
+from aisim_gym.tables import Table
+
+
+@kernel
+def push_node(nodes: Table[NodeRow], root: int, n: int) -> None:
+    """Put node ``n`` into the heap, unless it is there."""
+    node = nodes[n]
+    if node.is_queued == 1:
+        return
+    node.is_queued = 1
+    node.queued_stamp = node.stamp
+    node.heap_child = NONE
+    node.heap_next = NONE
+    nodes[root].heap_child = _meld(nodes, nodes[root].heap_child, n)
+
+
+@kernel
+def pop_node(nodes: Table[NodeRow], root: int) -> int:
+    """Take out the node that entered with the smallest stamp and return it; there must be one.
+
+    The heaps below it are melded in pairs from left to right, then the pairs from right to left.
+    """
+    n = nodes[root].heap_child
+    nodes[n].is_queued = 0
+    pairs = NONE
+    first = nodes[n].heap_child
+    while first != NONE:
+        second = nodes[first].heap_next
+        following = NONE
+        nodes[first].heap_next = NONE
+        if second != NONE:
+            following = nodes[second].heap_next
+            nodes[second].heap_next = NONE
+        pair = _meld(nodes, first, second)
+        nodes[pair].heap_next = pairs
+        pairs = pair
+        first = following
+    top = NONE
+    while pairs != NONE:
+        following = nodes[pairs].heap_next
+        nodes[pairs].heap_next = NONE
+        top = _meld(nodes, top, pairs)
+        pairs = following
+    nodes[root].heap_child = top
+    return n
+
+
+@kernel
+def _meld(nodes: Table[NodeRow], a: int, b: int) -> int:
+    """Join two heaps, each without siblings or ``NONE``; return the top."""
+    if a == NONE:
+        return b
+    if b == NONE:
+        return a
+    if nodes[b].queued_stamp < nodes[a].queued_stamp:
+        a, b = b, a
+    nodes[b].heap_next = nodes[a].heap_child
+    nodes[a].heap_child = b
+    return a

@@ -1,0 +1,88 @@
+"""Preemption of a block scheduler: who gives up its blocks, and what the pass then counts.
+
+Rule: engine-vllm-trtllm.md §6.4.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aisim_gym.engine.emission import remaining_tokens, seq_length
+from aisim_gym.engine.kv_pool import release_blocks
+from aisim_gym.engine.queue_load import add_to_load
+from aisim_gym.engine.seq_queue import push_front, unlink
+from aisim_gym.engine.tables import (
+    NONE,
+    PREEMPT_FIRST,
+    PREEMPT_NONE,
+    SEQ_WAITING,
+    BlockRow,
+    EngineRow,
+    PassRow,
+    QueueRow,
+    RankRow,
+    SeqRow,
+)
+from aisim_gym.kernel import kernel
+from aisim_gym.tables import Table
+
+
+@kernel
+def victim(engine: EngineRow, running: QueueRow) -> int:
+    """Return the running sequence to preempt; ``NONE`` if there is none or that is not done."""
+    if engine.preemption == PREEMPT_NONE:
+        return NONE
+    return int(running.first if engine.preemption == PREEMPT_FIRST else running.last)
+
+
+@kernel
+def count_work(engine: EngineRow, work: PassRow, seq: SeqRow, sign: int) -> None:
+    """Add a scheduled sequence to the sums of the pass, or take it out (``sign`` -1)."""
+    work.budget -= sign * seq.pass_tokens
+    if seq.pass_prompt_tokens > 0:
+        prompt = seq.prompt_tokens
+        work.num_prefill += sign
+        work.prefill_tokens += sign * seq.pass_tokens
+        work.prefill_lengths += sign * prompt
+        work.prefill_squares += sign * prompt * prompt
+        work.prefix_tokens += sign * seq.pass_prefix_tokens
+        work.prompt_ends += sign * (seq.pass_prefix_tokens + seq.pass_prompt_tokens)
+    elif remaining_tokens(engine, seq) > 0:
+        length = seq_length(seq)
+        work.num_decode += sign
+        work.decode_tokens += sign * length
+        work.decode_squares += sign * length * length
+    if remaining_tokens(engine, seq) == 0:
+        work.num_complete += sign
+
+
+@kernel
+def preempt(
+    engine: EngineRow,
+    rank: RankRow,
+    work: PassRow,
+    waiting: QueueRow,
+    running: QueueRow,
+    seqs: Table[SeqRow],
+    s: int,
+    blocks: Table[BlockRow],
+    entries: NDArray[np.int64],
+) -> None:
+    """Take all blocks from a running sequence and put it in front of the queue.
+
+    What it did in this pass is no longer counted; blocks that became resident stay so
+    (rulings.md 6).
+    """
+    seq = seqs[s]
+    if seq.stamp == rank.passes:
+        count_work(engine, work, seq, -1)
+        seq.stamp = NONE
+    unlink(running, seqs, s)
+    seq.status = SEQ_WAITING
+    seq.computed_tokens = 0
+    release_blocks(rank, seq, blocks, entries)
+    push_front(waiting, seqs, s)
+    add_to_load(rank, seq)
+    rank.preemptions += 1
+    rank.capacity_generation += 1
+    work.preempted = 1
+    work.start_effects += 1

@@ -1,0 +1,167 @@
+"""Page pool of a rank: pages in its radix tree, pages owned by single sequences, free ones.
+
+Rules: engine-sglang.md §2.1, §2.3. Pages are only counted. A sequence holds a locked prefix of the
+tree (``resident_blocks``, down to ``node``) and owns the pages behind it (``private_blocks``).
+Committed pages go to the tree; those it had already are free again.
+"""
+
+from aisim_gym.engine.backend import RankTables
+from aisim_gym.engine.kv_pool import blocks_for
+from aisim_gym.engine.radix_tree import (
+    count_matching,
+    ensure_root,
+    evict_pages,
+    insert_pages,
+    lock_matching,
+    lock_path,
+    unlock_path,
+)
+from aisim_gym.engine.tables import NONE, EngineRow, RankRow, SeqRow
+from aisim_gym.kernel import kernel
+
+
+@kernel
+def used_pages(rank: RankRow) -> int:
+    """Return pages that are not free; cached ones that could be evicted are used, too."""
+    return rank.resident_blocks + rank.private_blocks + rank.reserved_blocks
+
+
+@kernel
+def free_pages(engine: EngineRow, rank: RankRow) -> int:
+    """Return pages that can be taken without evicting any."""
+    return engine.num_blocks - used_pages(rank)
+
+
+@kernel
+def fits(engine: EngineRow, rank: RankRow, num_pages: int) -> bool:
+    """Return whether ``num_pages`` are free or can be made so."""
+    return num_pages <= free_pages(engine, rank) + rank.evictable_blocks
+
+
+@kernel
+def cached_pages(
+    t: RankTables, engine: EngineRow, rank: RankRow, seq: SeqRow, num_pages: int
+) -> int:
+    """Return how many of the first ``num_pages`` pages of a sequence can be reused."""
+    if engine.prefix_caching == 0:
+        return 0
+    return count_matching(rank, t.nodes, t.blocks, t.contents, seq, num_pages)
+
+
+@kernel
+def make_pages_free(t: RankTables, engine: EngineRow, rank: RankRow, num_pages: int) -> bool:
+    """Evict until ``num_pages`` are free or nothing can be evicted; return whether they are."""
+    missing = num_pages - free_pages(engine, rank)
+    if missing > 0:
+        evict_pages(rank, t.nodes, t.blocks, t.arena, missing)
+    return free_pages(engine, rank) >= num_pages
+
+
+@kernel
+def missing_pages(engine: EngineRow, seq: SeqRow, tokens: int) -> int:
+    """Return how many more pages a sequence needs to cover ``tokens``."""
+    return max(0, blocks_for(tokens, engine.block_size) - seq.resident_blocks - seq.private_blocks)
+
+
+@kernel
+def own_pages(rank: RankRow, seq: SeqRow, num_pages: int) -> None:
+    """Count free pages as those of a sequence."""
+    rank.private_blocks += num_pages
+    seq.private_blocks += num_pages
+
+
+@kernel
+def cover_fresh(
+    t: RankTables,
+    engine: EngineRow,
+    rank: RankRow,
+    seq: SeqRow,
+    tokens: int,
+    prefix_pages: int,
+) -> int:
+    """Let a sequence without pages cover ``tokens``, reusing up to ``prefix_pages`` cached ones.
+
+    The prefix is locked first, so that it is not evicted to make room for the rest.
+
+    Returns:
+        Pages reused, or ``NONE`` if the rest does not fit; then the sequence has no pages.
+    """
+    matched = 0
+    node = NONE
+    if engine.prefix_caching == 1:
+        matched, node = lock_matching(
+            rank, t.nodes, t.blocks, t.arena, t.contents, seq, prefix_pages
+        )
+    fresh = blocks_for(tokens, engine.block_size) - matched
+    if not fits(engine, rank, fresh):
+        if node != NONE:
+            unlock_path(rank, t.nodes, node)
+        return NONE
+    make_pages_free(t, engine, rank, fresh)
+    own_pages(rank, seq, fresh)
+    seq.node = node
+    seq.resident_blocks = matched
+    return matched
+
+
+@kernel
+def cover_more(t: RankTables, engine: EngineRow, rank: RankRow, seq: SeqRow, tokens: int) -> bool:
+    """Let a sequence cover ``tokens`` by owning more pages, or change nothing."""
+    fresh = missing_pages(engine, seq, tokens)
+    if not fits(engine, rank, fresh):
+        return False
+    make_pages_free(t, engine, rank, fresh)
+    own_pages(rank, seq, fresh)
+    return True
+
+
+@kernel
+def commit_pages(t: RankTables, engine: EngineRow, rank: RankRow, seq: SeqRow) -> None:
+    """Move the complete pages that a sequence owns into the tree, locked."""
+    if engine.prefix_caching == 0:
+        return
+    complete = seq.computed_tokens // engine.block_size
+    if complete <= seq.resident_blocks:
+        return
+    node = _insert_owned(t, rank, seq, complete)
+    if node != seq.node:
+        lock_path(rank, t.nodes, node)
+        unlock_path(rank, t.nodes, seq.node)
+        seq.node = node
+    seq.resident_blocks = complete
+
+
+@kernel
+def finish_pages(t: RankTables, engine: EngineRow, rank: RankRow, seq: SeqRow) -> None:
+    """Give up all pages of a sequence that is over; its complete ones stay in the tree."""
+    complete = seq.computed_tokens // engine.block_size
+    if engine.prefix_caching == 1 and complete > seq.resident_blocks:
+        _insert_owned(t, rank, seq, complete)
+    release_pages(t, rank, seq)
+
+
+@kernel
+def release_pages(t: RankTables, rank: RankRow, seq: SeqRow) -> None:
+    """Give up all pages of a sequence; those it owns are free, nothing is computed any more."""
+    rank.private_blocks -= seq.private_blocks
+    rank.reserved_blocks -= seq.reserved_blocks
+    seq.private_blocks = 0
+    seq.reserved_blocks = 0
+    seq.resident_blocks = 0
+    seq.computed_tokens = 0
+    if seq.node != NONE:
+        unlock_path(rank, t.nodes, seq.node)
+        seq.node = NONE
+
+
+@kernel
+def _insert_owned(t: RankTables, rank: RankRow, seq: SeqRow, end_page: int) -> int:
+    """Put owned pages up to ``end_page`` into the tree; return the node of the last one."""
+    if seq.node == NONE:
+        seq.node = ensure_root(rank, t.nodes, t.arena)
+    first = seq.resident_blocks
+    rank.private_blocks -= end_page - first
+    seq.private_blocks -= end_page - first
+    return insert_pages(
+        rank, t.nodes, t.blocks, t.arena, t.contents, seq, seq.node, first, end_page
+    )

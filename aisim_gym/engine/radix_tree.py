@@ -1,0 +1,434 @@
+"""Radix tree of a rank: the cached pages, which of them are in use, and which go first.
+
+Rules: engine-sglang.md §2.2. A page is a KV block of the tree; its identity stands for all tokens
+up to its end, so two pages with one identity have equal prefixes and an edge matches wholly if its
+last page does. The pages of an edge are a chain of block rows, linked through their LRU fields.
+Children are found by (parent, identity of their first page) through a hash table inside the node
+table. All ranks share both tables; a rank's root is made when it is first needed.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aisim_gym.engine.eviction_heap import pop_node, push_node
+from aisim_gym.engine.kv_pool import block_content
+from aisim_gym.engine.tables import NONE, ArenaRow, BlockRow, NodeRow, RankRow, SeqRow
+from aisim_gym.kernel import entry_point, kernel
+from aisim_gym.tables import Table
+
+
+@kernel
+def ensure_root(rank: RankRow, nodes: Table[NodeRow], arena: ArenaRow) -> int:
+    """Return the root of the rank's tree, which is made if there is none."""
+    if rank.root == NONE:
+        rank.root = _take_node(rank, nodes, arena, NONE)
+    return rank.root
+
+
+@kernel
+def count_matching(
+    rank: RankRow,
+    nodes: Table[NodeRow],
+    blocks: Table[BlockRow],
+    contents: NDArray[np.int64],
+    seq: SeqRow,
+    num_pages: int,
+) -> int:
+    """Return how many of the first ``num_pages`` pages of a sequence are in the tree."""
+    if rank.root == NONE:
+        return 0
+    _, matched, _, _, _ = _walk(nodes, blocks, contents, seq, rank.root, 0, num_pages)
+    return matched
+
+
+@kernel
+def lock_matching(
+    rank: RankRow,
+    nodes: Table[NodeRow],
+    blocks: Table[BlockRow],
+    arena: ArenaRow,
+    contents: NDArray[np.int64],
+    seq: SeqRow,
+    num_pages: int,
+) -> tuple[int, int]:
+    """Lock the longest prefix of the first ``num_pages`` pages that is in the tree.
+
+    A node that matches in part is split; nodes that match wholly count as used now.
+
+    Returns:
+        (pages matched, deepest locked node or the root).
+    """
+    now = _next_stamp(rank)
+    at, matched, part, part_pages, part_last = _walk(
+        nodes, blocks, contents, seq, ensure_root(rank, nodes, arena), 0, num_pages
+    )
+    _stamp_path(nodes, at, now)
+    if part != NONE:
+        at = _split(rank, nodes, blocks, arena, part, part_pages, part_last)
+    lock_path(rank, nodes, at)
+    return matched, at
+
+
+@kernel
+def lock_path(rank: RankRow, nodes: Table[NodeRow], n: int) -> None:
+    """Protect node ``n`` and all above it from eviction, once more."""
+    while nodes[n].parent != NONE:
+        node = nodes[n]
+        if node.locks == 0:
+            rank.evictable_blocks -= node.num_blocks
+        node.locks += 1
+        n = node.parent
+
+
+@kernel
+def unlock_path(rank: RankRow, nodes: Table[NodeRow], n: int) -> None:
+    """Take back one lock of node ``n`` and of all above it."""
+    while nodes[n].parent != NONE:
+        node = nodes[n]
+        node.locks -= 1
+        if node.locks == 0:
+            rank.evictable_blocks += node.num_blocks
+            if node.num_children == 0:
+                push_node(nodes, rank.root, n)
+        n = node.parent
+
+
+@kernel
+def insert_pages(
+    rank: RankRow,
+    nodes: Table[NodeRow],
+    blocks: Table[BlockRow],
+    arena: ArenaRow,
+    contents: NDArray[np.int64],
+    seq: SeqRow,
+    start: int,
+    page: int,
+    end_page: int,
+) -> int:
+    """Put pages ``page`` to ``end_page`` of a sequence, at least one, below node ``start``.
+
+    Args:
+        rank: Its tree is modified.
+        nodes: Node table, with two free rows.
+        blocks: Block table, with a free row per page.
+        arena: Free lists.
+        contents: Identities of shared prompt blocks.
+        seq: The sequence.
+        start: Node whose last page is the one before ``page``; it may have one lock of ``seq``.
+        page: First page.
+        end_page: The page after the last.
+
+    Returns:
+        The node of the last page.
+    """
+    now = _next_stamp(rank)
+    at, reached, part, part_pages, part_last = _walk(
+        nodes, blocks, contents, seq, start, page, end_page
+    )
+    _stamp_path(nodes, at, now)
+    if part != NONE:
+        at = _split(rank, nodes, blocks, arena, part, part_pages, part_last)
+    if reached == end_page:
+        return at
+    node = nodes[at]
+    is_open_leaf = part == NONE and at != rank.root and node.num_children == 0
+    if is_open_leaf and (node.locks == 0 or (node.locks == 1 and at == start)):
+        if node.locks == 0:
+            rank.evictable_blocks += end_page - reached
+    else:
+        at = _add_leaf(rank, nodes, arena, at, block_content(seq, contents, reached))
+        rank.evictable_blocks += end_page - reached
+    _append_pages(rank, nodes[at], blocks, arena, contents, seq, reached, end_page)
+    return at
+
+
+@kernel
+def evict_pages(
+    rank: RankRow,
+    nodes: Table[NodeRow],
+    blocks: Table[BlockRow],
+    arena: ArenaRow,
+    num_pages: int,
+) -> None:
+    """Remove pages, those of the least recently used leaf without locks first, from its end."""
+    while num_pages > 0:
+        n = _oldest_leaf(rank, nodes)
+        if n == NONE:
+            return
+        node = nodes[n]
+        freed = min(num_pages, node.num_blocks)
+        num_pages -= freed
+        rank.evictable_blocks -= freed
+        rank.resident_blocks -= freed
+        if freed < node.num_blocks:
+            _cut_tail(node, blocks, arena, freed)
+        else:
+            pop_node(nodes, rank.root)
+            _free_chain(blocks, arena, node.first_block, node.last_block, freed)
+            _remove_leaf(rank, nodes, arena, n)
+
+
+@entry_point
+def link_nodes(old: Table[NodeRow], nodes: Table[NodeRow], arena: ArenaRow) -> None:
+    """Build the buckets of a larger table that starts with the rows of ``old``; free the others."""
+    for i in range(len(nodes)):
+        nodes[i].bucket_first = NONE
+    for i in range(len(old)):
+        n = old[i].bucket_first
+        while n != NONE:
+            _link_bucket(nodes, n)
+            n = old[n].chain_next
+    for n in range(len(nodes) - 1, len(old) - 1, -1):
+        nodes[n].parent = arena.node_free
+        arena.node_free = n
+        arena.node_free_count += 1
+
+
+@kernel
+def _walk(
+    nodes: Table[NodeRow],
+    blocks: Table[BlockRow],
+    contents: NDArray[np.int64],
+    seq: SeqRow,
+    at: int,
+    page: int,
+    end_page: int,
+) -> tuple[int, int, int, int, int]:
+    """Follow pages ``page`` to ``end_page`` of a sequence down from node ``at``.
+
+    Returns:
+        (deepest node whose edge matches wholly, the first page that is not in the tree, the child
+        whose edge matches in part or ``NONE``, its matching pages, block row of the last of them).
+    """
+    while page < end_page:
+        child = _find_child(nodes, at, block_content(seq, contents, page))
+        if child == NONE:
+            break
+        node = nodes[child]
+        end = page + node.num_blocks
+        if end <= end_page and blocks[node.last_block].content == block_content(
+            seq, contents, end - 1
+        ):
+            page = end
+            at = child
+            continue
+        matched = 1
+        last = node.first_block
+        while page + matched < end_page:
+            b = blocks[last].lru_next
+            if blocks[b].content != block_content(seq, contents, page + matched):
+                break
+            matched += 1
+            last = b
+        return at, page + matched, child, matched, last
+    return at, page, NONE, 0, NONE
+
+
+@kernel
+def _next_stamp(rank: RankRow) -> int:
+    rank.stamps += 1
+    return rank.stamps
+
+
+@kernel
+def _stamp_path(nodes: Table[NodeRow], n: int, now: int) -> None:
+    """Note that node ``n`` and all above it are used now."""
+    while n != NONE:
+        nodes[n].stamp = now
+        n = nodes[n].parent
+
+
+@kernel
+def _take_node(rank: RankRow, nodes: Table[NodeRow], arena: ArenaRow, parent: int) -> int:
+    """Take a free row for a node without edge, children and locks; return it."""
+    n = arena.node_free
+    node = nodes[n]
+    arena.node_free = node.parent
+    arena.node_free_count -= 1
+    node.rank = rank.id
+    node.parent = parent
+    node.num_children = 0
+    node.locks = 0
+    node.first_block = NONE
+    node.last_block = NONE
+    node.num_blocks = 0
+    node.heap_child = NONE
+    node.heap_next = NONE
+    node.is_queued = 0
+    return n
+
+
+@kernel
+def _add_leaf(
+    rank: RankRow, nodes: Table[NodeRow], arena: ArenaRow, parent: int, content: int
+) -> int:
+    """Return a new child of ``parent`` whose edge, still empty, starts with this identity."""
+    n = _take_node(rank, nodes, arena, parent)
+    nodes[n].content = content
+    nodes[n].stamp = _next_stamp(rank)
+    nodes[parent].num_children += 1
+    _link_bucket(nodes, n)
+    push_node(nodes, rank.root, n)
+    return n
+
+
+@kernel
+def _append_pages(
+    rank: RankRow,
+    node: NodeRow,
+    blocks: Table[BlockRow],
+    arena: ArenaRow,
+    contents: NDArray[np.int64],
+    seq: SeqRow,
+    page: int,
+    end_page: int,
+) -> None:
+    """Put pages of a sequence at the end of a node's edge."""
+    last = node.last_block
+    for k in range(page, end_page):
+        b = arena.block_free
+        block = blocks[b]
+        arena.block_free = block.lru_next
+        block.content = block_content(seq, contents, k)
+        block.rank = rank.id
+        block.lru_previous = last
+        if last == NONE:
+            node.first_block = b
+        else:
+            blocks[last].lru_next = b
+        last = b
+    blocks[last].lru_next = NONE
+    node.last_block = last
+    node.num_blocks += end_page - page
+    arena.block_free_count -= end_page - page
+    rank.resident_blocks += end_page - page
+
+
+@kernel
+def _split(
+    rank: RankRow,
+    nodes: Table[NodeRow],
+    blocks: Table[BlockRow],
+    arena: ArenaRow,
+    lower: int,
+    num_pages: int,
+    last: int,
+) -> int:
+    """Give the first pages of a node's edge to a new node above it; return the new node.
+
+    Args:
+        rank: The rank.
+        nodes: Node table.
+        blocks: Block table.
+        arena: Free lists.
+        lower: The node; it keeps the rest, its children and its row.
+        num_pages: How many pages go to the new node.
+        last: Block row of the last of them.
+    """
+    upper = _take_node(rank, nodes, arena, nodes[lower].parent)
+    rest = blocks[last].lru_next
+    _unlink_bucket(nodes, lower)
+    nodes[upper].content = nodes[lower].content
+    nodes[upper].stamp = nodes[lower].stamp
+    nodes[upper].locks = nodes[lower].locks
+    nodes[upper].num_children = 1
+    nodes[upper].first_block = nodes[lower].first_block
+    nodes[upper].last_block = last
+    nodes[upper].num_blocks = num_pages
+    nodes[lower].content = blocks[rest].content
+    nodes[lower].parent = upper
+    nodes[lower].first_block = rest
+    nodes[lower].num_blocks -= num_pages
+    blocks[last].lru_next = NONE
+    blocks[rest].lru_previous = NONE
+    _link_bucket(nodes, upper)
+    _link_bucket(nodes, lower)
+    return upper
+
+
+@kernel
+def _oldest_leaf(rank: RankRow, nodes: Table[NodeRow]) -> int:
+    """Return the leaf without locks that was used least recently, or ``NONE``; it is on top."""
+    if rank.root == NONE:
+        return NONE
+    n = nodes[rank.root].heap_child
+    while n != NONE:
+        node = nodes[n]
+        can_go = node.locks == 0 and node.num_children == 0
+        if can_go and node.queued_stamp == node.stamp:
+            break
+        pop_node(nodes, rank.root)
+        if can_go:
+            push_node(nodes, rank.root, n)
+        n = nodes[rank.root].heap_child
+    return n
+
+
+@kernel
+def _cut_tail(node: NodeRow, blocks: Table[BlockRow], arena: ArenaRow, num_pages: int) -> None:
+    """Free the last pages of an edge that has more."""
+    first = node.last_block
+    for _ in range(num_pages - 1):
+        first = blocks[first].lru_previous
+    last = node.last_block
+    node.last_block = blocks[first].lru_previous
+    node.num_blocks -= num_pages
+    blocks[node.last_block].lru_next = NONE
+    _free_chain(blocks, arena, first, last, num_pages)
+
+
+@kernel
+def _free_chain(
+    blocks: Table[BlockRow], arena: ArenaRow, first: int, last: int, num_pages: int
+) -> None:
+    blocks[last].lru_next = arena.block_free
+    arena.block_free = first
+    arena.block_free_count += num_pages
+
+
+@kernel
+def _remove_leaf(rank: RankRow, nodes: Table[NodeRow], arena: ArenaRow, n: int) -> None:
+    """Free the row of a leaf that has lost its edge; its parent may be the next to go."""
+    parent = nodes[n].parent
+    _unlink_bucket(nodes, n)
+    nodes[n].parent = arena.node_free
+    arena.node_free = n
+    arena.node_free_count += 1
+    nodes[parent].num_children -= 1
+    if parent != rank.root and nodes[parent].num_children == 0 and nodes[parent].locks == 0:
+        push_node(nodes, rank.root, parent)
+
+
+@kernel
+def _bucket(nodes: Table[NodeRow], parent: int, content: int) -> int:
+    """Return the hash bucket of a child; the table length is a power of two."""
+    mixed = int(content) * 2654435 + int(parent) * 40503
+    return (mixed ^ (mixed >> 15)) & (len(nodes) - 1)
+
+
+@kernel
+def _find_child(nodes: Table[NodeRow], parent: int, content: int) -> int:
+    """Return the child whose edge starts with this identity, or ``NONE``."""
+    n = nodes[_bucket(nodes, parent, content)].bucket_first
+    while n != NONE and not (nodes[n].content == content and nodes[n].parent == parent):
+        n = nodes[n].chain_next
+    return n
+
+
+@kernel
+def _link_bucket(nodes: Table[NodeRow], n: int) -> None:
+    bucket = nodes[_bucket(nodes, nodes[n].parent, nodes[n].content)]
+    nodes[n].chain_next = bucket.bucket_first
+    bucket.bucket_first = n
+
+
+@kernel
+def _unlink_bucket(nodes: Table[NodeRow], n: int) -> None:
+    bucket = nodes[_bucket(nodes, nodes[n].parent, nodes[n].content)]
+    if bucket.bucket_first == n:
+        bucket.bucket_first = nodes[n].chain_next
+        return
+    at = bucket.bucket_first
+    while nodes[at].chain_next != n:
+        at = nodes[at].chain_next
+    nodes[at].chain_next = nodes[n].chain_next

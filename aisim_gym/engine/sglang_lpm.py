@@ -1,0 +1,89 @@
+"""SGLang's ``lpm`` policy: requests with the longest cached prefix run first.
+
+Rules: engine-sglang.md §11. Of several requests that share a prefix nobody has cached yet, the
+first one goes ahead and computes it; the others stand back behind everybody else.
+"""
+
+from aisim_gym.engine.backend import RankTables
+from aisim_gym.engine.emission import seq_length
+from aisim_gym.engine.kv_pool import block_content, blocks_for
+from aisim_gym.engine.radix_pool import cached_pages
+from aisim_gym.engine.seq_queue import insert_before, unlink
+from aisim_gym.engine.tables import (
+    NONE,
+    QUEUES_PER_RANK,
+    UNLIMITED,
+    WAITING,
+    EngineRow,
+    QueueRow,
+    RankRow,
+    SeqRow,
+)
+from aisim_gym.kernel import kernel
+from aisim_gym.tables import Table
+
+MOST_WAITING = 128
+"""With more requests the queue stays as it is."""
+
+SHARED_PREFIX_TOKENS = 32
+
+
+@kernel
+def sort_waiting(t: RankTables, engine: EngineRow, rank: RankRow) -> None:
+    """Put the waiting queue into the order in which requests are to be admitted."""
+    waiting = t.queues[QUEUES_PER_RANK * rank.id + WAITING]
+    if waiting.count < 2 or waiting.count > MOST_WAITING or engine.prefix_caching == 0:
+        return
+    s = waiting.first
+    while s != NONE:
+        _set_sort_key(t, engine, rank, waiting, s)
+        s = t.seqs[s].next
+    s = t.seqs[waiting.first].next
+    while s != NONE:
+        following = t.seqs[s].next
+        _sift_forward(waiting, t.seqs, s)
+        s = following
+
+
+@kernel
+def _set_sort_key(
+    t: RankTables, engine: EngineRow, rank: RankRow, waiting: QueueRow, s: int
+) -> None:
+    """Give a sequence its cached pages as key, or a negative one if it is to stand back."""
+    seq = t.seqs[s]
+    complete = seq_length(seq) // engine.block_size
+    seq.sort_key = cached_pages(t, engine, rank, seq, complete)
+    seq.shared_prefix = NONE
+    prefix_pages = blocks_for(SHARED_PREFIX_TOKENS, engine.block_size)
+    if seq.sort_key * engine.block_size > SHARED_PREFIX_TOKENS or complete < prefix_pages:
+        return
+    if prefix_pages > seq.shared_blocks:
+        return  # nobody else has its own tokens
+    prefix = block_content(seq, t.contents, prefix_pages - 1)
+    if _is_ahead(waiting, t.seqs, s, prefix):
+        seq.sort_key -= UNLIMITED
+    seq.shared_prefix = prefix
+
+
+@kernel
+def _is_ahead(waiting: QueueRow, seqs: Table[SeqRow], s: int, prefix: int) -> bool:
+    """Return whether a sequence ahead of ``s`` has the same prefix."""
+    at = waiting.first
+    while at != s:
+        if seqs[at].shared_prefix == prefix:
+            return True
+        at = seqs[at].next
+    return False
+
+
+@kernel
+def _sift_forward(waiting: QueueRow, seqs: Table[SeqRow], s: int) -> None:
+    """Move a sequence ahead of those with smaller keys; the ones ahead of it are in order."""
+    successor = NONE
+    at = seqs[s].previous
+    while at != NONE and seqs[at].sort_key < seqs[s].sort_key:
+        successor = at
+        at = seqs[at].previous
+    if successor != NONE:
+        unlink(waiting, seqs, s)
+        insert_before(waiting, seqs, successor, s)

@@ -1,0 +1,167 @@
+"""TensorRT-LLM-style rank scheduler: admission reserves a request's blocks up to its last token.
+
+Rules: engine-vllm-trtllm.md §10. The pass itself is vLLM's; nothing is ever preempted, and a prompt
+found whole in the cache is not computed again (fields of the engine row say so).
+"""
+
+from aisim_gym.engine import block_commands
+from aisim_gym.engine.backend import RankTables
+from aisim_gym.engine.block_commands import hold_reservation, next_destination, queue_destination
+from aisim_gym.engine.bursts import emit_bursts
+from aisim_gym.engine.emission import emit_tokens
+from aisim_gym.engine.kv_pool import active_blocks, blocks_for, take_blocks
+from aisim_gym.engine.tables import (
+    NONE,
+    QUEUES_PER_RANK,
+    RUNNING,
+    SEQ_RESERVED,
+    UNLIMITED,
+    WAITING,
+    EngineRow,
+    PassRow,
+    RankRow,
+    SeqRow,
+)
+from aisim_gym.engine.vllm import (
+    ADMISSION_REJECTED,
+    ADMISSION_WAITS,
+    VLLM,
+    cached_tokens,
+    run_block_pass,
+)
+from aisim_gym.kernel import kernel
+
+
+@kernel
+def output_limit(t: RankTables, engine: EngineRow, prompt_tokens: int, output_tokens: int) -> int:
+    """Return the output tokens that fit the model length and, behind the prompt, the pool."""
+    limit = output_tokens
+    if engine.max_model_len < UNLIMITED:
+        limit = min(limit, max(0, engine.max_model_len - prompt_tokens))
+    pool_tokens = engine.num_blocks * engine.block_size
+    if prompt_tokens < pool_tokens:
+        limit = min(limit, pool_tokens - prompt_tokens)
+    return limit
+
+
+@kernel
+def admission_cost(t: RankTables, engine: EngineRow, rank: RankRow, seq: SeqRow) -> int:
+    """Return the cached tokens of a sequence that fits to its end, else ``ADMISSION_...``."""
+    if seq.was_admitted == 0 and _full_blocks(engine, seq) > engine.num_blocks:
+        return ADMISSION_REJECTED
+    cached, active = cached_tokens(engine, rank, seq, t.blocks, t.contents)
+    left = _full_blocks(engine, seq) - active // engine.block_size
+    if left > _available_blocks(t, engine, rank):
+        return ADMISSION_WAITS
+    return cached
+
+
+@kernel
+def accept_destination(t: RankTables, engine: EngineRow, rank: RankRow, s: int) -> bool:
+    """Queue a destination for its blocks; False if it can never run to its end here."""
+    seq = t.seqs[s]
+    if seq.prompt_tokens >= engine.max_model_len:
+        return False
+    if _full_blocks(engine, seq) > engine.num_blocks:
+        return False
+    queue_destination(t, rank, s)
+    return True
+
+
+@kernel
+def reserve_destination(t: RankTables, engine: EngineRow, rank: RankRow) -> int:
+    """Try to reserve blocks for the first pending destination; return it if that worked.
+
+    Its prompt takes fresh blocks: the cache is not used, but its whole generation must fit.
+    """
+    s = next_destination(t, engine, rank)
+    if s == NONE:
+        return NONE
+    seq = t.seqs[s]
+    if _full_blocks(engine, seq) > _available_blocks(t, engine, rank):
+        return NONE
+    fresh = blocks_for(seq.prompt_tokens, engine.block_size)
+    if not take_blocks(engine, rank, seq, t.blocks, t.arena, t.entries, t.contents, 0, fresh):
+        return NONE
+    rank.promised_blocks += _full_blocks(engine, seq) - fresh
+    hold_reservation(t, rank, s, fresh)
+    return s
+
+
+@kernel
+def activate_destination(t: RankTables, engine: EngineRow, rank: RankRow, s: int) -> None:
+    """Turn a reservation into a queued request, as vLLM does."""
+    _forget_promise(engine, rank, t.seqs[s])
+    block_commands.activate_destination(t, engine, rank, s)
+
+
+@kernel
+def cancel(t: RankTables, engine: EngineRow, rank: RankRow, s: int) -> None:
+    """Take a live sequence off an idle rank, as vLLM does."""
+    if t.seqs[s].status == SEQ_RESERVED:
+        _forget_promise(engine, rank, t.seqs[s])
+    block_commands.cancel(t, engine, rank, s)
+
+
+@kernel
+def _full_blocks(engine: EngineRow, seq: SeqRow) -> int:
+    """Return the blocks of a sequence at the end of its generation."""
+    return blocks_for(seq.prompt_tokens + seq.max_output_tokens, engine.block_size)
+
+
+@kernel
+def _forget_promise(engine: EngineRow, rank: RankRow, seq: SeqRow) -> None:
+    rank.promised_blocks -= _full_blocks(engine, seq) - seq.reserved_blocks
+
+
+@kernel
+def _blocks_left(engine: EngineRow, seq: SeqRow) -> int:
+    """Return the blocks a sequence with blocks still needs up to its last token."""
+    return _full_blocks(engine, seq) - blocks_for(seq.covered_tokens, engine.block_size)
+
+
+@kernel
+def _available_blocks(t: RankTables, engine: EngineRow, rank: RankRow) -> int:
+    """Return the blocks that nobody uses or has been promised."""
+    promised = 0
+    s = t.queues[QUEUES_PER_RANK * rank.id + RUNNING].first
+    while s != NONE:
+        promised += _blocks_left(engine, t.seqs[s])
+        s = t.seqs[s].next
+    available = max(0, max(0, engine.num_blocks - active_blocks(rank)) - promised)
+    promised = rank.promised_blocks
+    s = t.queues[QUEUES_PER_RANK * rank.id + WAITING].first
+    while s != NONE:
+        if t.seqs[s].covered_tokens > 0:  # an activated destination
+            promised += _blocks_left(engine, t.seqs[s])
+        s = t.seqs[s].next
+    return max(0, available - promised)
+
+
+@kernel
+def _run_pass(
+    t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow, now_ms: float, wave: int
+) -> None:
+    run_block_pass(t, engine, rank, work, now_ms, wave, admission_cost, emit_tokens)
+
+
+@kernel
+def _run_drafting_pass(
+    t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow, now_ms: float, wave: int
+) -> None:
+    if engine.draft_tokens > 0:
+        run_block_pass(t, engine, rank, work, now_ms, wave, admission_cost, emit_bursts)
+    else:  # only the other role of the fleet drafts
+        run_block_pass(t, engine, rank, work, now_ms, wave, admission_cost, emit_tokens)
+
+
+TRTLLM = VLLM._replace(
+    output_limit=output_limit,
+    cancel=cancel,
+    release_source=cancel,
+    accept_destination=accept_destination,
+    reserve_destination=reserve_destination,
+    activate_destination=activate_destination,
+    run_pass=_run_pass,
+)
+TRTLLM_DRAFTING = TRTLLM._replace(run_pass=_run_drafting_pass)

@@ -1,0 +1,104 @@
+"""The encoder pool in front of a fleet: batches of requests, then the way to the fleet.
+
+Rules: replay-runtime.md §17.1. A request that arrives waits in one queue. Whenever an encoder is
+idle it takes as many waiting requests as a batch holds; it is busy for their preprocessing and one
+pass, and free for the next batch at that very instant. Each request is delivered a fixed transfer
+time later. Encoders are equal, so of each only the time counts until which it is busy: ``free_ms``
+holds these times as a binary heap, the first to be free in front.
+
+Requests of one instant share batches: they only queue when they arrive, and batches start in the
+step of the settle loop that comes before arrivals, in the iteration that follows.
+"""
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aisim_gym.fleet.server_stage import occupy_first
+from aisim_gym.fleet.timers import TimerHeapRow, TimerRow, next_timer_ms, start_timer
+from aisim_gym.kernel import kernel
+from aisim_gym.tables import F8, I8, Table
+
+
+class EncoderRow(Protocol):
+    """The pool; all zero if there is none."""
+
+    num_instances: I8
+    num_gpus: I8  # of all of them
+    preprocess_ms: F8  # per request of a batch
+    transfer_ms: F8  # from the end of a batch to the fleet
+    gpu_seconds: F8  # paid for so far
+    first_waiting: I8  # request row; only if num_waiting > 0
+    last_waiting: I8
+    num_waiting: I8
+
+
+@kernel
+def enter_encoder(encoder: EncoderRow, next_waiting: NDArray[np.int64], request: int) -> None:
+    """Put a request at the end of the queue; ``next_waiting`` links the queue, by request."""
+    if encoder.num_waiting == 0:
+        encoder.first_waiting = request
+    else:
+        next_waiting[encoder.last_waiting] = request
+    encoder.last_waiting = request
+    encoder.num_waiting += 1
+
+
+@kernel
+def next_encoder_ms(
+    encoder: EncoderRow,
+    free_ms: NDArray[np.float64],
+    heap: TimerHeapRow,
+    deliveries: Table[TimerRow],
+) -> float:
+    """Return when the next batch can start or the next request is delivered, else +inf."""
+    at_ms = next_timer_ms(heap, deliveries)
+    return min(at_ms, free_ms[0]) if encoder.num_waiting > 0 else at_ms
+
+
+@kernel
+def num_parked(encoder: EncoderRow, heap: TimerHeapRow) -> int:
+    """Return how many requests have arrived and not been delivered; they count as in flight."""
+    return int(encoder.num_waiting + heap.num_timers)
+
+
+@kernel
+def start_batches(
+    encoder: EncoderRow,
+    free_ms: NDArray[np.float64],
+    forward_ms: NDArray[np.float64],
+    next_waiting: NDArray[np.int64],
+    heap: TimerHeapRow,
+    deliveries: Table[TimerRow],
+    now_ms: float,
+) -> bool:
+    """Let idle encoders take what waits; return whether any did.
+
+    Args:
+        encoder: Modified in place.
+        free_ms: By encoder, a binary heap; modified in place.
+        forward_ms: Time of a pass by batch size, shape (largest batch,).
+        next_waiting: Links of the queue.
+        heap: Of the deliveries, modified in place.
+        deliveries: One timer per request on its way; must have room for all that wait.
+        now_ms: Start of the batches.
+    """
+    has_started = False
+    while encoder.num_waiting > 0 and free_ms[0] <= now_ms:
+        size = min(encoder.num_waiting, len(forward_ms))
+        end_ms = now_ms + size * encoder.preprocess_ms + forward_ms[size - 1]
+        occupy_first(free_ms, encoder.num_instances, end_ms)
+        for _ in range(size):
+            request = encoder.first_waiting
+            encoder.first_waiting = next_waiting[request]
+            start_timer(heap, deliveries, end_ms + encoder.transfer_ms, request)
+        encoder.num_waiting -= size
+        has_started = True
+    return has_started
+
+
+@kernel
+def pay_encoders(encoder: EncoderRow, elapsed_ms: float) -> None:
+    """Pay all encoders for a time, busy or not (§2.6)."""
+    encoder.gpu_seconds += encoder.num_gpus * (elapsed_ms / 1000.0)

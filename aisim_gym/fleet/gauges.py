@@ -1,0 +1,31 @@
+"""Gauges of a rank for telemetry: committed by commands and pass ends, not by pass starts.
+
+Rules: replay-runtime.md §16.3, engine-vllm-trtllm.md §8.2.
+"""
+
+from aisim_gym.engine.backend import gauge_blocks
+from aisim_gym.engine.tables import PENDING, PREBUILT, QUEUES_PER_RANK, RUNNING, WAITING
+from aisim_gym.fleet.world import World
+from aisim_gym.kernel import kernel
+
+
+@kernel
+def commit_gauges(w: World, rank_id: int) -> None:
+    """Show the state that a rank has now."""
+    if w.clock.collects_telemetry == 0:
+        return
+    rank = w.ranks[rank_id]
+    gauge = w.gauges[rank_id]
+    active, inactive = gauge_blocks(w, w.engines[w.workers[rank.worker].pool], rank)
+    gauge.active_blocks = active
+    gauge.inactive_blocks = inactive
+    gauge.running = w.queues[QUEUES_PER_RANK * rank_id + RUNNING].count
+    gauge.waiting = (
+        w.queues[QUEUES_PER_RANK * rank_id + WAITING].count
+        + w.queues[QUEUES_PER_RANK * rank_id + PREBUILT].count
+        + w.queues[QUEUES_PER_RANK * rank_id + PENDING].count
+        + rank.reserved_seqs
+    )
+    pool = w.pools[w.workers[rank.worker].pool]
+    pool.sample_preemptions += rank.preemptions - gauge.preemptions
+    gauge.preemptions = rank.preemptions
