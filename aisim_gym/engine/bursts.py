@@ -111,7 +111,7 @@ def _reserve(
     entries: NDArray[np.int64],
     contents: NDArray[np.int64],
 ) -> int:
-    """Make room for full bursts of all ready sequences; return the blocks, ``NONE`` if none emits."""
+    """Make room for full bursts of all ready sequences; return the blocks, ``NONE`` without."""
     while True:
         ready = 0
         fresh = 0

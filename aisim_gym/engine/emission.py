@@ -1,4 +1,4 @@
-"""How a block scheduler ends a pass: tokens, ends, and the list of signals that carries them.
+"""What a pass leaves behind: admissions, and signals that carry tokens and ends.
 
 Rules: engine-vllm-trtllm.md §3, §6.1, §6.2.
 """
@@ -183,3 +183,18 @@ def append_signal(work: PassRow, seqs: Table[SeqRow], s: int) -> None:
         seqs[work.signal_last].signal_next = s
     work.signal_last = s
     work.signal_count += 1
+
+
+@kernel
+def append_admission(work: PassRow, seqs: Table[SeqRow], s: int, reused_tokens: int) -> None:
+    """Put a sequence at the end of the pass's admissions."""
+    seq = seqs[s]
+    seq.was_admitted = 1
+    seq.reused_tokens = reused_tokens
+    seq.admit_next = NONE
+    if work.admit_first == NONE:
+        work.admit_first = s
+    else:
+        seqs[work.admit_last].admit_next = s
+    work.admit_last = s
+    work.start_effects += 1

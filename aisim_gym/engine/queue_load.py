@@ -4,7 +4,7 @@ Never admitted requests count with their prompt; preempted ones with all their t
 ones with their prompt, from the moment the rank accepts them until they run.
 """
 
-from aisim_gym.engine.tables import RankRow, SeqRow
+from aisim_gym.engine.tables import PassRow, RankRow, SeqRow
 from aisim_gym.kernel import kernel
 
 
@@ -21,12 +21,9 @@ def remove_from_load(rank: RankRow, seq: SeqRow) -> None:
 
 
 @kernel
-def _change_load(rank: RankRow, seq: SeqRow, sign: int) -> None:
-    if seq.is_destination == 1 or seq.was_admitted == 0:
-        tokens = seq.prompt_tokens
-    else:
-        tokens = seq.prompt_tokens + seq.generated_tokens
-    if seq.is_destination == 1 or seq.was_admitted == 1:
+def count_queued(rank: RankRow, is_decode: bool, tokens: int, sign: int) -> None:
+    """Add a sequence of so many tokens to one of the two loads, or take it out (``sign`` -1)."""
+    if is_decode:
         rank.queued_decode += sign
         rank.queued_decode_tokens += sign * tokens
         rank.queued_decode_squares += sign * tokens * tokens
@@ -34,3 +31,23 @@ def _change_load(rank: RankRow, seq: SeqRow, sign: int) -> None:
         rank.queued_new += sign
         rank.queued_new_tokens += sign * tokens
         rank.queued_new_squares += sign * tokens * tokens
+
+
+@kernel
+def copy_load(rank: RankRow, work: PassRow) -> None:
+    """Write the load of a rank into the sums of its pass."""
+    work.queued_new = rank.queued_new
+    work.queued_new_tokens = rank.queued_new_tokens
+    work.queued_new_squares = rank.queued_new_squares
+    work.queued_decode = rank.queued_decode
+    work.queued_decode_tokens = rank.queued_decode_tokens
+    work.queued_decode_squares = rank.queued_decode_squares
+
+
+@kernel
+def _change_load(rank: RankRow, seq: SeqRow, sign: int) -> None:
+    is_new = seq.was_admitted == 0 and seq.is_destination == 0
+    tokens = seq.prompt_tokens
+    if seq.was_admitted == 1 and seq.is_destination == 0:
+        tokens += seq.generated_tokens
+    count_queued(rank, not is_new, tokens, sign)

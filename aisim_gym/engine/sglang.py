@@ -9,6 +9,7 @@ lists of signals and admissions that start there.
 from aisim_gym.engine.acceptance import draw_accepted
 from aisim_gym.engine.backend import Backend, RankTables
 from aisim_gym.engine.emission import append_signal, begin_work, seq_length
+from aisim_gym.engine.queue_load import copy_load
 from aisim_gym.engine.radix_pool import (
     commit_pages,
     finish_pages,
@@ -33,7 +34,7 @@ from aisim_gym.engine.sglang_commands import (
     reserve_destination,
     submit,
 )
-from aisim_gym.engine.sglang_load import add_to_load, copy_load, remove_from_load
+from aisim_gym.engine.sglang_load import add_to_load, remove_from_load
 from aisim_gym.engine.sglang_lpm import sort_waiting
 from aisim_gym.engine.tables import (
     END_COMPLETED,

@@ -5,7 +5,7 @@ fit holds up all behind it.
 """
 
 from aisim_gym.engine.backend import RankTables
-from aisim_gym.engine.emission import seq_length
+from aisim_gym.engine.emission import append_admission, seq_length
 from aisim_gym.engine.kv_pool import blocks_for
 from aisim_gym.engine.radix_pool import (
     cached_pages,
@@ -50,7 +50,7 @@ def promote_destinations(t: RankTables, engine: EngineRow, rank: RankRow, work: 
     while running.count < engine.max_seqs and prebuilt.count > 0:
         s = prebuilt.first
         _start_running(rank, prebuilt, running, t.seqs, s)
-        _append_admission(work, t.seqs, s, 0)
+        append_admission(work, t.seqs, s, 0)
 
 
 @kernel
@@ -106,7 +106,7 @@ def admit_prefills(
             if pages == NONE:
                 break
             prefix = pages * size
-            _append_admission(work, t.seqs, s, prefix)
+            append_admission(work, t.seqs, s, prefix)
             work.cache_hit_tokens += prefix
             work.cache_total_tokens += prefix
         elif not cover_more(t, engine, rank, seq, end):
@@ -169,21 +169,6 @@ def _count_prefill(work: PassRow, seq: SeqRow, prefix: int, end: int) -> None:
     work.prefill_squares += prompt * prompt
     work.prefix_tokens += prefix
     work.prompt_ends += end
-
-
-@kernel
-def _append_admission(work: PassRow, seqs: Table[SeqRow], s: int, reused_tokens: int) -> None:
-    """Put a sequence at the end of the pass's admissions."""
-    seq = seqs[s]
-    seq.was_admitted = 1
-    seq.reused_tokens = reused_tokens
-    seq.admit_next = NONE
-    if work.admit_first == NONE:
-        work.admit_first = s
-    else:
-        seqs[work.admit_last].admit_next = s
-    work.admit_last = s
-    work.start_effects += 1
 
 
 @kernel

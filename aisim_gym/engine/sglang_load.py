@@ -5,7 +5,8 @@ those handed over, with all their tokens.
 """
 
 from aisim_gym.engine.emission import seq_length
-from aisim_gym.engine.tables import PassRow, RankRow, SeqRow
+from aisim_gym.engine.queue_load import count_queued
+from aisim_gym.engine.tables import RankRow, SeqRow
 from aisim_gym.kernel import kernel
 
 
@@ -22,24 +23,6 @@ def remove_from_load(rank: RankRow, seq: SeqRow) -> None:
 
 
 @kernel
-def copy_load(rank: RankRow, work: PassRow) -> None:
-    """Write the load of a rank into the sums of its pass."""
-    work.queued_new = rank.queued_new
-    work.queued_new_tokens = rank.queued_new_tokens
-    work.queued_new_squares = rank.queued_new_squares
-    work.queued_decode = rank.queued_decode
-    work.queued_decode_tokens = rank.queued_decode_tokens
-    work.queued_decode_squares = rank.queued_decode_squares
-
-
-@kernel
 def _change_load(rank: RankRow, seq: SeqRow, sign: int) -> None:
-    tokens = seq_length(seq)
-    if seq.is_destination == 1 or seq.generated_tokens > 0:
-        rank.queued_decode += sign
-        rank.queued_decode_tokens += sign * tokens
-        rank.queued_decode_squares += sign * tokens * tokens
-    else:
-        rank.queued_new += sign
-        rank.queued_new_tokens += sign * tokens
-        rank.queued_new_squares += sign * tokens * tokens
+    is_decode = seq.is_destination == 1 or seq.generated_tokens > 0
+    count_queued(rank, is_decode, seq_length(seq), sign)

@@ -28,7 +28,13 @@ from aisim_gym.engine.block_commands import (
     submit,
 )
 from aisim_gym.engine.bursts import emit_bursts
-from aisim_gym.engine.emission import append_signal, begin_work, emit_tokens, seq_length
+from aisim_gym.engine.emission import (
+    append_admission,
+    append_signal,
+    begin_work,
+    emit_tokens,
+    seq_length,
+)
 from aisim_gym.engine.kv_pool import (
     active_blocks,
     allocate,
@@ -37,7 +43,7 @@ from aisim_gym.engine.kv_pool import (
     make_resident,
 )
 from aisim_gym.engine.preemption import count_work, preempt, victim
-from aisim_gym.engine.queue_load import remove_from_load
+from aisim_gym.engine.queue_load import copy_load, remove_from_load
 from aisim_gym.engine.seq_queue import push_back, unlink
 from aisim_gym.engine.tables import (
     END_REJECTED,
@@ -164,12 +170,7 @@ def run_block_pass(
         rejected_first = seqs[s].signal_next
         append_signal(work, seqs, s)
 
-    work.queued_new = rank.queued_new
-    work.queued_new_tokens = rank.queued_new_tokens
-    work.queued_new_squares = rank.queued_new_squares
-    work.queued_decode = rank.queued_decode
-    work.queued_decode_tokens = rank.queued_decode_tokens
-    work.queued_decode_squares = rank.queued_decode_squares
+    copy_load(rank, work)
     prefill_end_ms = now_ms + prefill_ms(
         engine,
         0 if engine.role == ROLE_DECODE else work.num_prefill,
@@ -348,15 +349,7 @@ def _schedule(
         unlink(waiting, seqs, s)
         push_back(running, seqs, s)
         seq.status = SEQ_RUNNING
-        seq.was_admitted = 1
-        seq.reused_tokens = cached
-        seq.admit_next = NONE
-        if work.admit_first == NONE:
-            work.admit_first = s
-        else:
-            seqs[work.admit_last].admit_next = s
-        work.admit_last = s
-        work.start_effects += 1
+        append_admission(work, seqs, s, cached)
     return _SCHEDULED, skip
 
 

@@ -253,8 +253,8 @@ def _start_pass(w: World, row: int) -> bool:
         if work.is_livelocked == 1:
             is_livelocked = True
     worker.livelocked_passes = worker.livelocked_passes + 1 if is_livelocked else 0
-    takes_no_time = worker.pass_end_ms == now_ms
-    if worker.livelocked_passes == MAX_RETRIES and (w.clock.max_sim_ms == math.inf or takes_no_time):
+    ends_by_itself = w.clock.max_sim_ms < math.inf and worker.pass_end_ms > now_ms
+    if worker.livelocked_passes == MAX_RETRIES and not ends_by_itself:
         w.clock.livelocked_worker = row
     finish_group(w, engine, w.ranks, w.passes, worker.first_rank)
     worker.wave += 1
