@@ -18,6 +18,9 @@ from aisim_gym.engine.kv_pool import active_blocks, blocks_for, make_resident, t
 from aisim_gym.engine.preemption import preempt, victim
 from aisim_gym.engine.tables import (
     END_NONE,
+    LIVELOCK_INSTANT,
+    LIVELOCK_LASTING,
+    LIVELOCK_NONE,
     NONE,
     ROLE_PREFILL,
     ArenaRow,
@@ -57,6 +60,7 @@ def emit_bursts(
     )
     if reserved == NONE:
         return
+    work.livelock = LIVELOCK_NONE
     rank.reserved_blocks += reserved
     s = running.first
     while s != NONE:
@@ -138,5 +142,6 @@ def _reserve(
             return NONE
         seqs[v].stamp = NONE  # what it did still counts
         preempt(engine, rank, work, waiting, running, seqs, v, blocks, entries)
+        work.livelock = LIVELOCK_INSTANT
         if running.count == 0 and active_blocks(rank) == 0:
-            work.is_livelocked = 1
+            work.livelock = LIVELOCK_LASTING

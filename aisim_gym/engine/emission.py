@@ -11,6 +11,7 @@ from aisim_gym.engine.seq_queue import unlink
 from aisim_gym.engine.tables import (
     END_COMPLETED,
     END_NONE,
+    LIVELOCK_NONE,
     NONE,
     RETRY_LATER,
     ROLE_AGGREGATED,
@@ -64,7 +65,7 @@ def begin_work(engine: EngineRow, rank: RankRow, work: PassRow) -> None:
     work.cache_hit_tokens = 0
     work.cache_total_tokens = 0
     work.retry = RETRY_LATER
-    work.is_livelocked = 0
+    work.livelock = LIVELOCK_NONE
     work.ran_prefill = 0
     work.ran_model = 0
 

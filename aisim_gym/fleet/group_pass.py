@@ -13,6 +13,8 @@ from aisim_gym.engine.tables import (
     END_COMPLETED,
     END_NONE,
     END_REJECTED,
+    LIVELOCK_INSTANT,
+    LIVELOCK_NONE,
     NONE,
     PREBUILT,
     QUEUES_PER_RANK,
@@ -235,7 +237,7 @@ def _start_pass(w: World, row: int) -> bool:
     worker.pass_start_ms = now_ms
     worker.pass_end_ms = now_ms
     has_effects = False
-    is_livelocked = False
+    livelock = LIVELOCK_NONE
     for r in range(worker.first_rank, worker.first_rank + engine.dp_size):
         rank = w.ranks[r]
         work = w.passes[r]
@@ -250,11 +252,15 @@ def _start_pass(w: World, row: int) -> bool:
         while s != NONE:
             _record_admission(w, worker.pool, s)
             s = w.seqs[s].admit_next
-        if work.is_livelocked == 1:
-            is_livelocked = True
-    worker.livelocked_passes = worker.livelocked_passes + 1 if is_livelocked else 0
-    ends_by_itself = w.clock.max_sim_ms < math.inf and worker.pass_end_ms > now_ms
-    if worker.livelocked_passes == MAX_RETRIES and not ends_by_itself:
+        livelock = max(livelock, work.livelock)
+    takes_time = worker.pass_end_ms > now_ms
+    if livelock == LIVELOCK_NONE or (livelock == LIVELOCK_INSTANT and takes_time):
+        worker.livelocked_passes = 0
+    else:
+        worker.livelocked_passes += 1
+    if worker.livelocked_passes == MAX_RETRIES and (
+        not takes_time or w.clock.max_sim_ms == math.inf
+    ):
         w.clock.livelocked_worker = row
     finish_group(w, engine, w.ranks, w.passes, worker.first_rank)
     worker.wave += 1
