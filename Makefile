@@ -4,10 +4,11 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
 RUNS ?= runs
 JOBS ?= 2
+EXAMPLES ?= 800
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
-DEV := .[dev,parquet,plot,rl]
+DEV := .[dev,parquet,plot,rl,oracle]
 # For `make constraints`: the version whose CPU build is at hand.
 TORCH := torch==2.13.0
 INTERPRETED := tests/conformance/test_interpreted.py
@@ -18,7 +19,7 @@ PARALLEL := -n $(JOBS)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check format lint kernel constraints clean
+.PHONY: help demo test check differential format lint kernel constraints clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,6 +40,10 @@ check: lint kernel ## Run the checks and the fast tests: what to do before a com
 	@echo "Running the fast tests in $(JOBS) processes"
 	@$(PYTEST) $(PARALLEL) -m 'not slow'
 
+differential: kernel ## Compare 2400 random runs with the reference and log what they were (minutes)
+	@PYTHONPATH=tests $(BIN)/python -m conformance.campaign \
+		--examples $(EXAMPLES) --out $(RUNS)/differential
+
 lint: $(VENV)/.dev ## Check style, format and types
 	@echo "Checking style, format and types: about a minute the first time"
 	@$(BIN)/ruff check
@@ -50,7 +55,7 @@ format: $(VENV)/.dev ## Format the sources and sort their imports
 	@$(BIN)/ruff check --fix-only --quiet --select I
 	@$(BIN)/ruff format
 
-kernel: $(VENV)/.dev ## Compile the kernel, once per version of its sources (about half a minute)
+kernel: $(VENV)/.dev ## Compile the kernel, once per version of its sources (1-2 minutes)
 	@$(BIN)/python .ci/warm_kernel.py
 
 constraints: $(VENV)/bin/python ## Renew the pinned versions from the newest that fit

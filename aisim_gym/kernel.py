@@ -60,18 +60,24 @@ def cache_folder() -> Path | None:
     return folder
 
 
-def is_compiled(name: str) -> bool:
-    """Return whether an entry point needs no compilation: on disk already, or not compiled."""
+def is_compiled(name: str, bundle: str) -> bool:
+    """Return whether an entry point needs no compilation for a bundle of this class.
+
+    It is on disk already, or nothing is compiled at all. The index that Numba keeps per entry point
+    names the classes of its arguments.
+    """
     if _SETTINGS.DISABLE_JIT:
         return True
     folder = cache_folder()
-    return folder is not None and any(folder.glob(f"**/*.{name}-*.nbi"))
+    if folder is None:
+        return False
+    return any(bundle.encode() in index.read_bytes() for index in folder.glob(f"**/*.{name}-*.nbi"))
 
 
 @cache
-def announce_compilation(name: str) -> None:
+def announce_compilation(name: str, bundle: str) -> None:
     """Say so on stderr, once, if an entry point must be compiled first."""
-    if not is_compiled(name):
+    if not is_compiled(name, bundle):
         kept = "" if cache_folder() is None else f", and is kept in {cache_folder()}"
         print(
             f"aisim-gym: compiling the replay kernel; this takes about half a minute{kept}",

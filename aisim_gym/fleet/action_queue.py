@@ -25,6 +25,15 @@ def append_action(queue: ActionQueueRow, handoffs: Table[HandoffRow], request: i
 
 
 @kernel
+def prepend_action(queue: ActionQueueRow, handoffs: Table[HandoffRow], request: int) -> None:
+    """Put a request at the front."""
+    handoffs[request].next = queue.first
+    if queue.first == NONE:
+        queue.last = request
+    queue.first = request
+
+
+@kernel
 def pop_action(queue: ActionQueueRow, handoffs: Table[HandoffRow]) -> int:
     """Remove and return the first request of a queue that is not empty."""
     request = queue.first

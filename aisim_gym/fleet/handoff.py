@@ -17,7 +17,7 @@ from aisim_gym.engine.backend import (
     submit,
 )
 from aisim_gym.engine.tables import NONE
-from aisim_gym.fleet.action_queue import append_action, move_actions, pop_action
+from aisim_gym.fleet.action_queue import append_action, move_actions, pop_action, prepend_action
 from aisim_gym.fleet.event_heap import push_event
 from aisim_gym.fleet.gauges import commit_gauges
 from aisim_gym.fleet.placement import place_in_pool
@@ -173,11 +173,16 @@ def execute_first_action(w: World) -> bool:
     handoff = w.handoffs[request]
     action = handoff.action
     pool_id, rank_id = _action_target(w, request)
+    source_was_refused = _cancels_refused_source(w, request)
     if action in (ACTION_SUBMIT, ACTION_RESERVE):
         if w.pools[pool_id].active_count == 0:
             append_action(w.action_queues[QUEUE_NO_WORKER + pool_id], w.handoffs, request)
             return False
-    elif rank_id != NONE and w.workers[w.ranks[rank_id].worker].is_busy == 1:
+    elif (
+        rank_id != NONE
+        and w.workers[w.ranks[rank_id].worker].is_busy == 1
+        and not source_was_refused
+    ):
         append_action(w.action_queues[QUEUE_DEFERRED + rank_id], w.handoffs, request)
         return False
     handoff.action = 0
@@ -199,7 +204,11 @@ def execute_first_action(w: World) -> bool:
         _leave_rank(w, rank_id, int(handoff.prefill_seq), False)
         handoff.prefill_seq = NONE
         handoff.source_cleaned = 1
-        _issue_next(w, request)
+        if source_was_refused:
+            handoff.action = ACTION_CANCEL_DESTINATION
+            prepend_action(w.action_queues[QUEUE_PENDING], w.handoffs, request)
+        else:
+            _issue_next(w, request)
     elif action == ACTION_CANCEL_DESTINATION:
         _leave_rank(w, rank_id, int(handoff.decode_seq), False)
         handoff.decode_seq = NONE
@@ -207,9 +216,25 @@ def execute_first_action(w: World) -> bool:
         _issue_next(w, request)
         if rank_id != NONE:
             destination_reserved(w, retry_reservation(w, rank_id))
+            commit_gauges(w, rank_id)
     else:
         _complete(w, request)
     return True
+
+
+@kernel
+def _cancels_refused_source(w: World, request: int) -> bool:
+    """Return whether the action cancels a source that the prefill worker has refused already.
+
+    A reserved destination is then cancelled in the same breath (confirmed), so this one, which has
+    nothing to do, does not wait for the worker.
+    """
+    handoff = w.handoffs[request]
+    return bool(
+        handoff.action == ACTION_CANCEL_SOURCE
+        and handoff.prefill_seq == NONE
+        and w.clock.reserves_first == 1
+    )
 
 
 @kernel

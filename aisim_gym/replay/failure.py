@@ -3,6 +3,8 @@
 Rules: replay-runtime.md §19, rulings.md 1.
 """
 
+import math
+
 import numpy as np
 
 from aisim_gym.engine.tables import NONE
@@ -92,12 +94,15 @@ def _stuck_requests(state: WorldState) -> str:
 def _place_of(state: WorldState, request: int) -> str:
     """Say where an unfinished request is."""
     row = state.requests[request]
-    if row.decode_scheduler != NONE:
-        pool_id, scheduler = DECODE, int(row.decode_scheduler)
-    elif row.prefill_scheduler != NONE:
+    if row.prefill_scheduler != NONE and (
+        row.decode_scheduler == NONE or math.isnan(row.source_held_ms)
+    ):
         pool_id, scheduler = PREFILL, int(row.prefill_scheduler)
+    elif row.decode_scheduler != NONE:
+        pool_id, scheduler = DECODE, int(row.decode_scheduler)
     else:
-        return "waiting for a prefill worker"
+        first = "decode" if state.clock[0].reserves_first == 1 else "prefill"
+        return f"waiting for a {first} worker"
     worker = scheduler // int(state.engines[pool_id].dp_size)
     return f"on {_pool_name(state, pool_id)} worker {worker}, {row.input_tokens} input tokens"
 

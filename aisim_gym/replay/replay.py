@@ -442,7 +442,7 @@ class Replay:
         self, on_progress: Callable[[Progress], None] | None, instants: int | None = None
     ) -> None:
         """Call the compiled loop until a tick, the end, an error, or so many instants."""
-        announce_compilation("advance")
+        announce_compilation("advance", type(self.state.world()).__name__)
         started_s = time.perf_counter()
         try:
             self._advance(on_progress, instants)
