@@ -14,13 +14,10 @@ from aisim_gym.engine.emission import (
     remaining_tokens,
     seq_length,
 )
-from aisim_gym.engine.kv_pool import active_blocks, blocks_for, make_resident, take_blocks
+from aisim_gym.engine.kv_pool import blocks_for, make_resident, take_blocks
 from aisim_gym.engine.preemption import preempt, victim
 from aisim_gym.engine.tables import (
     END_NONE,
-    LIVELOCK_INSTANT,
-    LIVELOCK_LASTING,
-    LIVELOCK_NONE,
     NONE,
     ROLE_PREFILL,
     ArenaRow,
@@ -60,7 +57,7 @@ def emit_bursts(
     )
     if reserved == NONE:
         return
-    work.livelock = LIVELOCK_NONE
+    work.is_undone = 0
     rank.reserved_blocks += reserved
     s = running.first
     while s != NONE:
@@ -142,6 +139,4 @@ def _reserve(
             return NONE
         seqs[v].stamp = NONE  # what it did still counts
         preempt(engine, rank, work, waiting, running, seqs, v, blocks, entries)
-        work.livelock = LIVELOCK_INSTANT
-        if running.count == 0 and active_blocks(rank) == 0:
-            work.livelock = LIVELOCK_LASTING
+        work.is_undone = 1

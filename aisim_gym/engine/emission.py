@@ -11,7 +11,6 @@ from aisim_gym.engine.seq_queue import unlink
 from aisim_gym.engine.tables import (
     END_COMPLETED,
     END_NONE,
-    LIVELOCK_NONE,
     NONE,
     RETRY_LATER,
     ROLE_AGGREGATED,
@@ -65,7 +64,7 @@ def begin_work(engine: EngineRow, rank: RankRow, work: PassRow) -> None:
     work.cache_hit_tokens = 0
     work.cache_total_tokens = 0
     work.retry = RETRY_LATER
-    work.livelock = LIVELOCK_NONE
+    work.is_undone = 0
     work.ran_prefill = 0
     work.ran_model = 0
 

@@ -40,8 +40,6 @@ from aisim_gym.engine.tables import (
     END_COMPLETED,
     END_NONE,
     END_REJECTED,
-    LIVELOCK_INSTANT,
-    LIVELOCK_NONE,
     NONE,
     PENDING,
     PREBUILT,
@@ -263,7 +261,7 @@ def _decode(
         rank.reserve_ratio = max(rank.reserve_ratio - engine.ratio_decay, engine.min_ratio)
     if not has_room:
         nothing_else = work.start_effects == 0 and work.signal_count == 0
-        work.livelock = LIVELOCK_INSTANT if nothing_else else LIVELOCK_NONE
+        work.is_undone = 1 if nothing_else else 0
         return
     tokens = 0
     s = running.first

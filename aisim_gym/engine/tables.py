@@ -35,10 +35,6 @@ RETRY_LATER, RETRY_FREE, RETRY_COUNTED, RETRY_EXHAUSTED = 0, 1, 2, 3
 """What to do after a pass without duration or effect: wait for something else to happen; run the
 next one at once; the same, but only so many times; it will never do anything by itself."""
 
-LIVELOCK_NONE, LIVELOCK_INSTANT, LIVELOCK_LASTING = 0, 1, 2
-"""Whether a rank, left to itself, goes on like this pass for ever: if the pass takes no time; even
-if it takes some."""
-
 MAX_DRAFT_TOKENS = 5
 
 
@@ -252,7 +248,7 @@ class PassRow(Protocol):
     cache_hit_tokens: I8  # prompt tokens found in the prefix cache by what the pass admitted
     cache_total_tokens: I8  # and all that it looked at
     retry: I8  # RETRY_..., read after a pass without duration or effect
-    livelock: I8  # LIVELOCK_...
+    is_undone: I8  # 1: nobody got a token, and who was preempted or could not grow will be again
     ran_prefill: I8  # 1: it computed prompt tokens
     ran_model: I8  # 1: it computed anything
     end_ms: F8

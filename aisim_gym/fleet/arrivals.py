@@ -63,6 +63,7 @@ def take_due_request(w: World, request: int) -> None:
     row.is_arrived = 1
     clock.arrived_requests += 1
     clock.in_flight += 1
+    clock.progress += 1
     w.traffic[0].num_req += 1
     w.traffic[1].num_req += 1
     clock.changed = 1

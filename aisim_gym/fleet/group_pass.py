@@ -4,8 +4,6 @@ Rules: replay-runtime.md §4 (steps 2, 5), §5 (steps 3, 11), §6.4-6.6; engine-
 §11, §13.
 """
 
-import math
-
 from aisim_gym.engine.backend import block_demand, finish_group, node_demand, run_pass
 from aisim_gym.engine.emission import begin_work
 from aisim_gym.engine.fpm import write_fpm
@@ -13,8 +11,6 @@ from aisim_gym.engine.tables import (
     END_COMPLETED,
     END_NONE,
     END_REJECTED,
-    LIVELOCK_INSTANT,
-    LIVELOCK_NONE,
     NONE,
     PREBUILT,
     QUEUES_PER_RANK,
@@ -66,8 +62,8 @@ from aisim_gym.metrics.traffic_window import record_completion
 STARTED_NOTHING, STARTED_PASS, NEEDS_ROOM, IS_LIVELOCKED = 0, 1, 2, 3
 
 MAX_RETRIES = 1024
-"""Passes of a worker, one after the other, that do nothing at one instant (§6.4), or that undo what
-they do (rulings.md 2), before the run is given up."""
+"""Passes of a worker that do nothing at one instant (§6.4), or are undone while nothing else in the
+fleet moves (rulings.md 2), before the run is given up."""
 
 
 @kernel
@@ -102,7 +98,7 @@ def drive_pool(w: World, pool_id: int) -> int:
         if not is_startable(w, row):
             continue
         has_effects = _start_pass(w, row)
-        if w.clock.livelocked_worker != NONE:
+        if w.clock.livelocked_worker != NONE and worker.pass_end_ms == w.clock.now_ms:
             return IS_LIVELOCKED
         if worker.pass_end_ms > w.clock.now_ms:
             worker.retries = 0
@@ -237,7 +233,7 @@ def _start_pass(w: World, row: int) -> bool:
     worker.pass_start_ms = now_ms
     worker.pass_end_ms = now_ms
     has_effects = False
-    livelock = LIVELOCK_NONE
+    is_undone = False
     for r in range(worker.first_rank, worker.first_rank + engine.dp_size):
         rank = w.ranks[r]
         work = w.passes[r]
@@ -252,15 +248,14 @@ def _start_pass(w: World, row: int) -> bool:
         while s != NONE:
             _record_admission(w, worker.pool, s)
             s = w.seqs[s].admit_next
-        livelock = max(livelock, work.livelock)
-    takes_time = worker.pass_end_ms > now_ms
-    if livelock == LIVELOCK_NONE or (livelock == LIVELOCK_INSTANT and takes_time):
-        worker.livelocked_passes = 0
-    else:
-        worker.livelocked_passes += 1
-    if worker.livelocked_passes == MAX_RETRIES and (
-        not takes_time or w.clock.max_sim_ms == math.inf
-    ):
+        if work.is_undone == 1:
+            is_undone = True
+    if worker.progress_seen != w.clock.progress:
+        worker.progress_seen = w.clock.progress
+        worker.undone_passes = 0
+    if is_undone:
+        worker.undone_passes += 1
+    if worker.undone_passes >= MAX_RETRIES:
         w.clock.livelocked_worker = row
     finish_group(w, engine, w.ranks, w.passes, worker.first_rank)
     worker.wave += 1
@@ -316,6 +311,7 @@ def _publish_rank(w: World, row: int, r: int) -> None:
     now_ms = w.clock.now_ms
     is_decode = worker.pool == DECODE
     w.clock.committed_prefill_tokens += work.prefill_tokens
+    w.clock.progress += work.signal_count
     pool = w.pools[worker.pool]
     pool.sample_hit_tokens += work.cache_hit_tokens
     pool.sample_total_tokens += work.cache_total_tokens

@@ -68,7 +68,8 @@ class ClockRow(Protocol):
     operation_count: I8
     immediate_worker: I8  # its pass took no time and waits to be completed, or NONE
     immediate_effects: I8  # 1: that pass admitted or preempted something
-    livelocked_worker: I8  # its pass would repeat for ever, or NONE
+    livelocked_worker: I8  # seems to repeat its passes for ever, or NONE
+    progress: I8  # grows with arrivals, signals, handoff actions, and workers that come or go
     resumes_drive: I8  # 1: starting passes was interrupted by growth
     instants_left: I8  # to settle before the run pauses for its caller
     is_started: I8  # 1: the first instant is settled
@@ -110,7 +111,8 @@ class WorkerRow(Protocol):
     pass_start_ms: F8
     pass_end_ms: F8
     retries: I8  # consecutive passes without duration or effect that were retried
-    livelocked_passes: I8  # consecutive passes that would repeat for ever, left to themselves
+    undone_passes: I8  # passes that were undone since the last progress in the fleet
+    progress_seen: I8  # clock.progress at that time
     wave: I8  # group passes since it was last drained
     created_ms: F8
     ready_ms: F8

@@ -102,6 +102,7 @@ def apply_target(w: World, pool_id: int, target: int, tick_ordinal: int) -> None
     effective = pool.active_count + pool.starting_count
     if target == effective:
         return
+    w.clock.progress += 1
     operation = record_operation(w, pool_id, CAUSE_PLANNER, tick_ordinal)
     if target > effective:
         startup_ms = w.engines[pool_id].startup_ms
@@ -170,6 +171,7 @@ def settle_ready(w: World, row: int) -> bool:
     worker = w.workers[row]
     if worker.state != WORKER_STARTING:
         return False
+    w.clock.progress += 1
     activate_worker(w, row, record_operation(w, worker.pool, CAUSE_READY, -1))
     return True
 

@@ -8,13 +8,21 @@ import math
 from aisim_gym.engine.tables import NONE
 from aisim_gym.fleet.arrivals import next_arrival_ms
 from aisim_gym.fleet.event_heap import next_event_ms, push_event
-from aisim_gym.fleet.tables import DECODE, EVENT_TICK, PREFILL, QUEUE_NO_WORKER, PoolRow
+from aisim_gym.fleet.tables import (
+    DECODE,
+    EVENT_TICK,
+    EVENT_TRANSFER_END,
+    PREFILL,
+    QUEUE_NO_WORKER,
+    PoolRow,
+)
 from aisim_gym.fleet.tick import is_workload_done
 from aisim_gym.fleet.world import World
 from aisim_gym.kernel import entry_point, kernel
 from aisim_gym.replay.settle import (
     PHASE_PASS_ENDS,
     STATUS_DONE,
+    STATUS_LIVELOCK,
     STATUS_PAUSED,
     STATUS_SAMPLE,
     STATUS_SETTLED,
@@ -53,6 +61,11 @@ def advance(w: World) -> int:
                 continue
         if is_workload_done(w):
             return STATUS_DONE
+        if clock.livelocked_worker != NONE:
+            if _only_passes_can_follow(w):
+                return STATUS_LIVELOCK
+            w.workers[clock.livelocked_worker].undone_passes = 0
+            clock.livelocked_worker = NONE
         if clock.instants_left <= 0:
             return STATUS_PAUSED
         at_ms = min(next_event_ms(clock, w.events), next_arrival_ms(w))
@@ -86,13 +99,30 @@ def _arm_first_tick(w: World) -> None:
 @kernel
 def _only_ticks_can_follow(w: World) -> bool:
     """Return whether no event, arrival, startup or later decision can move an open request."""
+    return w.clock.busy_events == 0 and _nothing_is_coming(w)
+
+
+@kernel
+def _only_passes_can_follow(w: World) -> bool:
+    """Return whether nothing but ends of passes, and ticks, can move an open request."""
+    for i in range(w.clock.event_count):
+        if w.events[i].rank == EVENT_TRANSFER_END:
+            return False
+    return _nothing_is_coming(w)
+
+
+@kernel
+def _nothing_is_coming(w: World) -> bool:
+    """Return whether no arrival, startup or later decision can move an open request."""
     clock = w.clock
+    waits_for_worker = (
+        w.action_queues[QUEUE_NO_WORKER + PREFILL].first != NONE
+        or w.action_queues[QUEUE_NO_WORKER + DECODE].first != NONE
+    )
     return bool(
-        clock.busy_events == 0
-        and next_arrival_ms(w) == math.inf
+        next_arrival_ms(w) == math.inf
         and w.pools[PREFILL].starting_count + w.pools[DECODE].starting_count == 0
-        and w.action_queues[QUEUE_NO_WORKER + PREFILL].first == NONE
-        and w.action_queues[QUEUE_NO_WORKER + DECODE].first == NONE
+        and not (waits_for_worker and clock.collects_fpm == 1)  # no ticks, no more workers
         and clock.max_sim_ms == math.inf
     )
 

@@ -13,7 +13,7 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from aisim_gym.errors import ReplayError
+from aisim_gym.errors import ReplayError, WorkloadError
 from aisim_gym.fleet.tables import DECODE, PREFILL
 from aisim_gym.fleet.tick import KEEP, apply_decision
 from aisim_gym.fleet.world_state import WorldState
@@ -159,6 +159,7 @@ class Replay:
                 f"requests: got {type(requests).__name__}, expected a RequestTable "
                 "(requests_from_arrays, read_mooncake, read_azure_csv, …) or None"
             )
+        _check_starts(self.spec, requests)
         if initial_tick_ms is None:
             initial_tick_ms = self.spec.ticks.initial_tick_ms
         first_ms = math.inf if initial_tick_ms is None else checked_time_ms(initial_tick_ms)
@@ -485,6 +486,17 @@ class Replay:
         self.samples.append(sample)
         if self.on_sample is not None:
             self.on_sample(sample)
+
+
+def _check_starts(spec: ReplaySpec, requests: RequestTable) -> None:
+    """Refuse sessions without a start where they are to arrive by themselves."""
+    has_no_start = np.isnan(requests.start_ms)
+    if has_no_start.any() and not spec.workload.is_closed_loop:
+        name = requests.session_ids[int(np.argmax(has_no_start))]
+        raise WorkloadError(
+            f"trace mode requires first_arrival_timestamp_ms for session {name}: "
+            "it has no start, and workload.replay_concurrency is not set"
+        )
 
 
 def _check_policy(policy: object) -> None:

@@ -172,6 +172,7 @@ def _execute_actions(w: World) -> int:
             return STATUS_NEEDS_ROOM
         if execute_first_action(w):
             w.clock.changed = 1
+            w.clock.progress += 1
     return STATUS_SETTLED
 
 

@@ -83,6 +83,7 @@ class Timeline:
         state = replay.state
         requests = np.asarray(state.requests)
         arrived = requests[requests["is_arrived"] == 1]
+        arrived = arrived[np.argsort(arrived["arrival_ms"], kind="stable")]
         end_s = replay.now_ms / 1000.0
         window_s = choose_window_s(end_s)
         edges_s = np.arange(0.0, end_s + window_s, window_s)

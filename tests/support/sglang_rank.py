@@ -15,7 +15,6 @@ from aisim_gym.engine.slices import make_heads
 from aisim_gym.engine.tables import (
     END_NONE,
     END_REJECTED,
-    LIVELOCK_NONE,
     NONE,
     PENDING,
     PREBUILT,
@@ -324,7 +323,7 @@ def run_requests(
         for s in rank.admitted():
             log.admissions[rows[s]].append((now_ms, int(rank.t.seqs[s].reused_tokens)))
         has_effects = bool(work.start_effects + work.signal_count + work.ran_model)
-        if work.livelock != LIVELOCK_NONE:
+        if work.is_undone == 1:
             log.error = "livelocked"
             return log
         if not has_effects and work.end_ms == now_ms:
