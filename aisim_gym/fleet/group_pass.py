@@ -30,7 +30,7 @@ from aisim_gym.fleet.handoff import (
     source_held,
     wake_deferred,
 )
-from aisim_gym.fleet.request_seq import drop_request_seq, end_request
+from aisim_gym.fleet.request_seq import conclude_request, drop_request_seq, end_request
 from aisim_gym.fleet.room import (
     ROOM_ADMISSIONS,
     ROOM_EVENTS,
@@ -39,6 +39,7 @@ from aisim_gym.fleet.room import (
     needs_room,
 )
 from aisim_gym.fleet.rosters import heap_pop, heap_push
+from aisim_gym.fleet.stages import await_receipt, detokenize
 from aisim_gym.fleet.tables import (
     DECODE,
     EVENT_PASS_END,
@@ -346,17 +347,25 @@ def _publish_rank(w: World, row: int, r: int) -> None:
 
 @kernel
 def _process_client_signal(w: World, s: int) -> None:
-    """Deliver a token, and the end of a request, to the client."""
+    """Send tokens, and the end of a request, to the client, who has them once detokenized."""
     seq = w.seqs[s]
     request = seq.request
     row = w.requests[request]
-    for _ in range(seq.signal_token):
-        record_token(row, w.gaps, w.gap_heads, w.clock.now_ms)
     end = seq.signal_end
+    received_ms = w.clock.now_ms
+    if end != END_REJECTED:
+        worker, tokens = int(w.ranks[seq.rank].worker), int(seq.signal_token)
+        received_ms = detokenize(w, int(request), worker, tokens)
+    for _ in range(seq.signal_token):
+        record_token(row, w.gaps, w.gap_heads, received_ms)
     if end == END_NONE:
         return
     drop_request_seq(w, s)
-    end_request(w, request, REQUEST_COMPLETED if end == END_COMPLETED else REQUEST_REJECTED)
+    if received_ms > w.clock.now_ms:
+        await_receipt(w, request, received_ms)
+    else:
+        status = REQUEST_COMPLETED if end == END_COMPLETED else REQUEST_REJECTED
+        conclude_request(w, request, status)
     if end == END_COMPLETED:
         record_completion(w.traffic[0], row)
         if w.clock.collects_telemetry == 1:
@@ -364,8 +373,6 @@ def _process_client_signal(w: World, s: int) -> None:
     if w.clock.is_disaggregated == 1:
         w.handoffs[request].decode_seq = NONE
         finish_logical_request(w, request)
-    else:
-        w.clock.in_flight -= 1
 
 
 @kernel

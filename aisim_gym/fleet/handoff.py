@@ -4,7 +4,8 @@ vLLM and TensorRT-LLM compute the prompt first and then look for its destination
 the destination first (``clock.reserves_first``).
 
 Rules: replay-runtime.md §10, §11; engine-vllm-trtllm.md §9. A handoff has at most one action at a
-time: pending, waiting for a worker of its pool, deferred until a rank's pass ends, or none.
+time: pending, waiting for a worker of its pool, deferred until a rank's pass ends, or none. A
+submission also waits for the tokenizers of its worker, if there are any (§17.2).
 """
 
 from aisim_gym.engine.backend import (
@@ -21,8 +22,14 @@ from aisim_gym.fleet.action_queue import append_action, move_actions, pop_action
 from aisim_gym.fleet.event_heap import push_event
 from aisim_gym.fleet.gauges import commit_gauges
 from aisim_gym.fleet.placement import place_in_pool
-from aisim_gym.fleet.request_seq import add_request_seq, drop_request_seq, end_request
+from aisim_gym.fleet.request_seq import (
+    add_request_seq,
+    conclude_request,
+    drop_request_seq,
+    end_request,
+)
 from aisim_gym.fleet.room import ROOM_EVENTS, has_room_for_seq, has_room_in_cache, needs_room
+from aisim_gym.fleet.stages import drop_transfer, share_transfer, tokenize
 from aisim_gym.fleet.tables import (
     ACTION_ACTIVATE,
     ACTION_CANCEL_DESTINATION,
@@ -107,10 +114,8 @@ def destination_reserved(w: World, s: int) -> None:
 
 @kernel
 def finish_logical_request(w: World, request: int) -> None:
-    """Stop counting a request as in flight: the client has its outcome."""
-    handoff = w.handoffs[request]
-    handoff.is_counted = 0
-    w.clock.in_flight -= 1
+    """Take note that a request needs the fleet no more, except to clean up."""
+    w.handoffs[request].is_counted = 0
     _retire_if_over(w, request)
 
 
@@ -187,7 +192,7 @@ def execute_first_action(w: World) -> bool:
         return False
     handoff.action = 0
     if action == ACTION_SUBMIT:
-        _submit_prefill(w, request)
+        _place_prefill(w, request)
     elif action == ACTION_RESERVE:
         _reserve_destination(w, request)
     elif action == ACTION_TRANSFER:
@@ -290,21 +295,34 @@ def _action_target(w: World, request: int) -> tuple[int, int]:
 
 
 @kernel
-def _submit_prefill(w: World, request: int) -> None:
+def _place_prefill(w: World, request: int) -> None:
     """Place the prefill copy: it generates at most one token and then keeps its KV.
 
     A request without output has none here either, so it ends before the others of its pass.
+    The copy belongs to its rank while the prompt is tokenized, so a draining worker waits for it.
     """
     handoff = w.handoffs[request]
     row = w.requests[request]
     rank = w.ranks[place_in_pool(w, PREFILL)]
     s = add_request_seq(w, rank.id, request, min(1, int(row.output_tokens)))
     w.seqs[s].is_source = 1
-    submit(w, rank, s)
-    commit_gauges(w, rank.id)
     handoff.prefill_seq = s
     handoff.prefill_rank = rank.id
-    row.prefill_scheduler = rank.scheduler_id
+    if tokenize(w, request, int(rank.worker)):
+        handoff.action = ACTION_SUBMIT
+    else:
+        submit_prefill(w, request)
+
+
+@kernel
+def submit_prefill(w: World, request: int) -> None:
+    """Queue a placed prefill copy on its rank, its prompt being tokenized."""
+    handoff = w.handoffs[request]
+    rank = w.ranks[handoff.prefill_rank]
+    handoff.action = 0
+    submit(w, rank, int(handoff.prefill_seq))
+    commit_gauges(w, rank.id)
+    w.requests[request].prefill_scheduler = rank.scheduler_id
     refresh_worker(w, rank.worker)
 
 
@@ -332,21 +350,20 @@ def _reserve_destination(w: World, request: int) -> None:
 
 @kernel
 def _start_transfer(w: World, request: int) -> None:
-    """Begin the KV transfer: fixed delay, independent of all others (§11.1, §11.2)."""
+    """Begin the KV transfer (§11.1): a fixed delay, or the work of its links (§11.2, §11.3)."""
     engine = w.engines[PREFILL]
-    handoff_id = int(w.handoffs[request].id)
+    handoff = w.handoffs[request]
     delay_ms = 0.0
     if engine.transfer_is_timed == 1:
         tokens = w.requests[request].input_tokens
         if engine.transfers_missing_only == 1:
-            tokens = w.handoffs[request].transferable_tokens
+            tokens = handoff.transferable_tokens
         delay_ms = tokens * engine.transfer_bytes_per_token / (engine.transfer_gb_s * 1e9) * 1000.0
-    if delay_ms > 0.0:
-        push_event(
-            w.clock, w.events, w.clock.now_ms + delay_ms, EVENT_TRANSFER_END, handoff_id, request
-        )
-    else:
+    if delay_ms <= 0.0:
         transfer_completed(w, request)
+    elif not share_transfer(w, request, delay_ms):
+        at_ms = w.clock.now_ms + delay_ms
+        push_event(w.clock, w.events, at_ms, EVENT_TRANSFER_END, int(handoff.id), request)
 
 
 @kernel
@@ -382,11 +399,9 @@ def _leave_rank(w: World, rank_id: int, s: int, has_moved: bool) -> None:
 def _complete(w: World, request: int) -> None:
     handoff = w.handoffs[request]
     handoff.is_complete = 1
-    if handoff.is_cleaning_up == 1:
-        end_request(w, request, REQUEST_CANCELED)
-        if handoff.is_counted == 1:
-            finish_logical_request(w, request)
-            return
+    if handoff.is_cleaning_up == 1 and handoff.is_counted == 1:
+        conclude_request(w, request, REQUEST_CANCELED)
+        handoff.is_counted = 0
     _retire_if_over(w, request)
 
 
@@ -396,3 +411,5 @@ def _retire_if_over(w: World, request: int) -> None:
     if handoff.is_counted == 0 and handoff.is_complete == 1 and handoff.is_retired == 0:
         handoff.is_retired = 1
         w.clock.open_handoffs -= 1
+        if handoff.transfer_issued == 1 and handoff.is_transferred == 0:
+            drop_transfer(w, request)

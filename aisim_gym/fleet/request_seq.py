@@ -53,3 +53,10 @@ def end_request(w: World, request: int, status: int) -> None:
         w.clock.now_ms,
     )
     continue_session(w, request)
+
+
+@kernel
+def conclude_request(w: World, request: int, status: int) -> None:
+    """End a request whose client has its outcome: it is not in flight any more."""
+    end_request(w, request, status)
+    w.clock.in_flight -= 1

@@ -30,6 +30,11 @@ QUEUE_PENDING, QUEUE_NO_WORKER, QUEUE_DEFERRED = 0, 1, 3
 ``QUEUE_DEFERRED + rank``: until that rank's pass ends."""
 
 
+TOKENIZING, DETOKENIZING, ENCODING = 0, 1, 2
+NUM_STAGES = 3
+"""Optional stages that a request leaves by a timer: with its prompt, last output, embeddings."""
+
+
 class ClockRow(Protocol):
     """State of the run as a whole."""
 
@@ -39,6 +44,7 @@ class ClockRow(Protocol):
     is_disaggregated: I8
     backend: I8  # world type, an index of fleet/worlds.py
     reserves_first: I8  # 1: a handoff reserves its destination before it submits the prompt
+    has_stages: I8  # 1: any part of fleet/stages.py is on
     phase: I8  # of the settle iteration, to resume after growth
     changed: I8  # 1: this iteration did something
     next_arrival: I8  # request or session, see fleet/arrivals.py
@@ -46,7 +52,7 @@ class ClockRow(Protocol):
     sources_left: I8  # requests, or sessions, that still have something to admit
     is_delta: I8  # 1: a prompt repeats all turns before it
     max_in_flight: I8  # requests, or active sessions, at a time; 0: as they arrive
-    in_flight: I8  # admitted, not terminal for the client
+    in_flight: I8  # arrived, not terminal for the client
     handoff_count: I8
     open_handoffs: I8  # handoffs not yet retired
     busy_events: I8  # pass ends and transfers in the heap
@@ -167,8 +173,15 @@ class HandoffRow(Protocol):
     destination_cleaned: I1
     is_cleaning_up: I1
     is_complete: I1
-    is_counted: I1  # in clock.in_flight
+    is_counted: I1  # its request needs the fleet still
     is_retired: I1
+
+
+class StageTimesRow(Protocol):
+    """When a request left the stages in front of its prefill; NaN until then."""
+
+    encoder_ready_ms: F8
+    tokenized_ms: F8
 
 
 class SessionRow(Protocol):

@@ -7,6 +7,10 @@ what it takes alone on links of rate 1, in ms.
 Every transfer keeps its own starting point: the last instant at which its rate changed, and the
 work left then. Its end is computed from there once, so a transfer is not touched by what happens on
 other links, and one that is alone on its links ends at exactly ``start + work / rate``.
+
+What starts or is cancelled only makes the rates stale. They are found anew when the links are asked
+next for a transfer that ends: once per instant, after all that end there are gone. Until then there
+is no next end to ask for, so whoever changes the links must ask them at that very instant.
 """
 
 import math
@@ -16,23 +20,21 @@ from aisim_gym.engine.tables import NONE
 from aisim_gym.kernel import kernel
 from aisim_gym.tables import F8, I8, Table
 
-TRANSFER_NONE, TRANSFER_RUNNING, TRANSFER_DONE = 0, 1, 2
-"""A row is free; its transfer is under way; is over, which its handoff does not know yet."""
-
 
 class TransferSetRow(Protocol):
     """All transfers of a fleet."""
 
     receive_rate: F8  # of a decode rank relative to a prefill rank, +inf: unlimited
     next_end_ms: F8  # of the first transfer to end, +inf if there is none
-    num_transfers: I8  # running or done
+    num_transfers: I8
     num_rows: I8  # of the table, as far as it was ever used
+    is_stale: I8  # 1: the rates are not yet those of the transfers that run
 
 
 class TransferRow(Protocol):
     """One transfer."""
 
-    status: I8  # TRANSFER_...
+    is_running: I8  # 0: the row is free
     request: I8
     handoff_id: I8
     sender: I8  # rank row of the prefill end
@@ -56,7 +58,6 @@ class LinkRow(Protocol):
 def start_transfer(
     state: TransferSetRow,
     transfers: Table[TransferRow],
-    links: Table[LinkRow],
     request: int,
     handoff_id: int,
     sender: int,
@@ -67,9 +68,8 @@ def start_transfer(
     """Start a transfer between two ranks; the table must have a free row.
 
     Args:
-        state: Modified in place, like the next two.
+        state: Modified in place, like the table.
         transfers: All transfers.
-        links: By rank row.
         request: Row of its request.
         handoff_id: Orders transfers that end at one instant.
         sender: Rank row of the prefill end.
@@ -77,14 +77,14 @@ def start_transfer(
         work_ms: What it takes alone on links of rate 1, > 0.
         now_ms: Start.
     """
-    _settle(state, transfers, links, now_ms)
     at = 0
-    while at < state.num_rows and transfers[at].status != TRANSFER_NONE:
+    while at < state.num_rows and transfers[at].is_running == 1:
         at += 1
     state.num_rows = max(state.num_rows, at + 1)
     state.num_transfers += 1
+    state.is_stale = 1
     transfer = transfers[at]
-    transfer.status = TRANSFER_RUNNING
+    transfer.is_running = 1
     transfer.request = request
     transfer.handoff_id = handoff_id
     transfer.sender = sender
@@ -93,24 +93,14 @@ def start_transfer(
     transfer.since_ms = now_ms
     transfer.rate = 0.0
     transfer.end_ms = math.inf
-    _share_links(state, transfers, links, now_ms)
 
 
 @kernel
-def cancel_transfer(
-    state: TransferSetRow,
-    transfers: Table[TransferRow],
-    links: Table[LinkRow],
-    request: int,
-    now_ms: float,
-) -> bool:
-    """Forget the transfer of a request, also if it is done; return whether there was one."""
-    _settle(state, transfers, links, now_ms)
+def cancel_transfer(state: TransferSetRow, transfers: Table[TransferRow], request: int) -> bool:
+    """Forget the transfer of a request, also if it is due; return whether there was one."""
     for i in range(state.num_rows):
-        if transfers[i].status != TRANSFER_NONE and transfers[i].request == request:
-            transfers[i].status = TRANSFER_NONE
-            state.num_transfers -= 1
-            _share_links(state, transfers, links, now_ms)
+        if transfers[i].is_running == 1 and transfers[i].request == request:
+            _remove(state, transfers, i)
             return True
     return False
 
@@ -125,57 +115,56 @@ def next_transfer_ms(state: TransferSetRow) -> float:
 def pop_transfer(
     state: TransferSetRow, transfers: Table[TransferRow], links: Table[LinkRow], now_ms: float
 ) -> int:
-    """Remove the transfer of the smallest handoff that is done; return its request, else NONE."""
-    _settle(state, transfers, links, now_ms)
-    first = NONE
-    if next_transfer_ms(state) > now_ms:
-        return first
-    for i in range(state.num_rows):
-        if transfers[i].status == TRANSFER_DONE and (
-            first == NONE or transfers[i].handoff_id < transfers[first].handoff_id
-        ):
-            first = i
-    transfers[first].status = TRANSFER_NONE
-    state.num_transfers -= 1
-    _find_next_end(state, transfers)
-    return int(transfers[first].request)
+    """Remove the transfer of the smallest handoff that ends now; return its request, else NONE.
+
+    Args:
+        state: Modified in place, like the others.
+        transfers: All transfers.
+        links: By rank row.
+        now_ms: No transfer ended before.
+    """
+    while state.is_stale == 1 or next_transfer_ms(state) <= now_ms:
+        first = NONE
+        for i in range(state.num_rows):
+            if (
+                transfers[i].is_running == 1
+                and transfers[i].end_ms <= now_ms
+                and (first == NONE or transfers[i].handoff_id < transfers[first].handoff_id)
+            ):
+                first = i
+        if first != NONE:
+            _remove(state, transfers, first)
+            return int(transfers[first].request)
+        _share_links(state, transfers, links, now_ms)
+    return NONE
 
 
 @kernel
-def _settle(
-    state: TransferSetRow, transfers: Table[TransferRow], links: Table[LinkRow], now_ms: float
-) -> None:
-    """End the transfers that are due, one instant after the other; the others get their shares."""
-    if next_transfer_ms(state) > now_ms:
-        return
-    while True:
-        at_ms = math.inf
-        for i in range(state.num_rows):
-            if transfers[i].status == TRANSFER_RUNNING:
-                at_ms = min(at_ms, transfers[i].end_ms)
-        if at_ms > now_ms:
-            return
-        for i in range(state.num_rows):
-            if transfers[i].status == TRANSFER_RUNNING and transfers[i].end_ms == at_ms:
-                transfers[i].status = TRANSFER_DONE
-        _share_links(state, transfers, links, at_ms)
+def _remove(state: TransferSetRow, transfers: Table[TransferRow], at: int) -> None:
+    transfers[at].is_running = 0
+    state.num_transfers -= 1
+    state.is_stale = 1
 
 
 @kernel
 def _share_links(
-    state: TransferSetRow, transfers: Table[TransferRow], links: Table[LinkRow], at_ms: float
+    state: TransferSetRow, transfers: Table[TransferRow], links: Table[LinkRow], now_ms: float
 ) -> None:
-    """Give every running transfer its fair rate; a new rate moves its end."""
+    """Give every transfer its fair rate; a new rate moves its end."""
     _find_fair_rates(state, transfers, links)
+    state.is_stale = 0
+    state.next_end_ms = math.inf
     for i in range(state.num_rows):
         transfer = transfers[i]
-        if transfer.status == TRANSFER_RUNNING and transfer.fair_rate != transfer.rate:
-            done_ms = transfer.rate * (at_ms - transfer.since_ms)
+        if transfer.is_running == 0:
+            continue
+        if transfer.fair_rate != transfer.rate:
+            done_ms = transfer.rate * (now_ms - transfer.since_ms)
             transfer.work_ms = max(transfer.work_ms - done_ms, 0.0)
-            transfer.since_ms = at_ms
+            transfer.since_ms = now_ms
             transfer.rate = transfer.fair_rate
-            transfer.end_ms = at_ms + transfer.work_ms / transfer.rate
-    _find_next_end(state, transfers)
+            transfer.end_ms = now_ms + transfer.work_ms / transfer.rate
+        state.next_end_ms = min(state.next_end_ms, transfer.end_ms)
 
 
 @kernel
@@ -187,12 +176,13 @@ def _find_fair_rates(
     In each round the links with the smallest share fix the rates of their transfers, which use up
     as much of the links at their other ends.
     """
-    num_open = _open_links(state, transfers, links)
+    _open_links(state, transfers, links)
+    num_open = state.num_transfers
     while num_open > 0:
         least = _share_out(state, transfers, links)
         for i in range(state.num_rows):
             transfer = transfers[i]
-            if transfer.status != TRANSFER_RUNNING or transfer.fair_rate >= 0.0:
+            if transfer.is_running == 0 or transfer.fair_rate >= 0.0:
                 continue
             sending = links[transfer.sender]
             receiving = links[transfer.receiver]
@@ -206,23 +196,22 @@ def _find_fair_rates(
 
 
 @kernel
-def _open_links(state: TransferSetRow, transfers: Table[TransferRow], links: Table[LinkRow]) -> int:
-    """Give the links of running transfers their whole rate; return how many transfers run."""
+def _open_links(
+    state: TransferSetRow, transfers: Table[TransferRow], links: Table[LinkRow]
+) -> None:
+    """Give the links of all transfers their whole rate, and count who wants it."""
     for i in range(state.num_rows):
         links[transfers[i].sender].num_open = 0
         links[transfers[i].receiver].num_open = 0
-    count = 0
     for i in range(state.num_rows):
         transfer = transfers[i]
-        if transfer.status != TRANSFER_RUNNING:
+        if transfer.is_running == 0:
             continue
         transfer.fair_rate = -1.0
         links[transfer.sender].free_rate = 1.0
         links[transfer.sender].num_open += 1
         links[transfer.receiver].free_rate = state.receive_rate
         links[transfer.receiver].num_open += 1
-        count += 1
-    return count
 
 
 @kernel
@@ -233,7 +222,7 @@ def _share_out(
     least = math.inf
     for i in range(state.num_rows):
         transfer = transfers[i]
-        if transfer.status != TRANSFER_RUNNING or transfer.fair_rate >= 0.0:
+        if transfer.is_running == 0 or transfer.fair_rate >= 0.0:
             continue
         sending = links[transfer.sender]
         receiving = links[transfer.receiver]
@@ -241,11 +230,3 @@ def _share_out(
         receiving.share = receiving.free_rate / receiving.num_open
         least = min(least, sending.share, receiving.share)
     return least
-
-
-@kernel
-def _find_next_end(state: TransferSetRow, transfers: Table[TransferRow]) -> None:
-    state.next_end_ms = math.inf
-    for i in range(state.num_rows):
-        if transfers[i].status != TRANSFER_NONE:
-            state.next_end_ms = min(state.next_end_ms, transfers[i].end_ms)

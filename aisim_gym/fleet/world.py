@@ -21,6 +21,8 @@ from aisim_gym.engine.tables import (
     RankRow,
     SeqRow,
 )
+from aisim_gym.fleet.encoder import EncoderRow
+from aisim_gym.fleet.server_stage import ServerStageRow
 from aisim_gym.fleet.tables import (
     ActionQueueRow,
     ClockRow,
@@ -30,9 +32,11 @@ from aisim_gym.fleet.tables import (
     OperationRow,
     PoolRow,
     SessionRow,
+    StageTimesRow,
     WorkerRow,
 )
 from aisim_gym.fleet.timers import TimerHeapRow, TimerRow
+from aisim_gym.fleet.transfer_links import LinkRow, TransferRow, TransferSetRow
 from aisim_gym.metrics.gap_statistics import StatisticsRow
 from aisim_gym.metrics.request_times import AdmissionRow, RequestRow
 from aisim_gym.metrics.traffic_window import TrafficRow
@@ -76,3 +80,15 @@ class World(Bundle):
     ready_sessions: Table[TimerRow]  # when the next turn of a session is due
     think_ms: NDArray[np.float64]  # by request: time after the turn before it; empty for a list
     gauges: Table[GaugeRow]  # by rank
+    server_stages: Table[ServerStageRow]  # (2,) by pool: tokenizers, detokenizers
+    server_free_ms: NDArray[np.float64]  # (workers, servers)
+    stage_heaps: Table[TimerHeapRow]  # (NUM_STAGES,)
+    stage_timers: Table[Table[TimerRow]]  # (NUM_STAGES, requests); empty without stages
+    stage_times: Table[StageTimesRow]  # by request; likewise
+    encoder: EncoderRow
+    encoder_free_ms: NDArray[np.float64]  # by encoder
+    encoder_forward_ms: NDArray[np.float64]  # by batch size - 1
+    encoder_queue: NDArray[np.int64]  # by request: the one behind it
+    transfer_set: TransferSetRow
+    transfers: Table[TransferRow]  # as many as requests; empty without shared links
+    links: Table[LinkRow]  # by rank; likewise

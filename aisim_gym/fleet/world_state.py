@@ -23,6 +23,7 @@ from aisim_gym.engine.tables import (
     RankRow,
     SeqRow,
 )
+from aisim_gym.fleet.encoder import EncoderRow
 from aisim_gym.fleet.room import (
     ROOM_ADMISSIONS,
     ROOM_BLOCKS,
@@ -32,6 +33,7 @@ from aisim_gym.fleet.room import (
     ROOM_OPERATIONS,
     ROOM_SEQS,
 )
+from aisim_gym.fleet.server_stage import ServerStageRow
 from aisim_gym.fleet.tables import (
     DECODE,
     NUM_ROSTERS,
@@ -45,9 +47,11 @@ from aisim_gym.fleet.tables import (
     OperationRow,
     PoolRow,
     SessionRow,
+    StageTimesRow,
     WorkerRow,
 )
 from aisim_gym.fleet.timers import TimerHeapRow, TimerRow
+from aisim_gym.fleet.transfer_links import LinkRow, TransferRow, TransferSetRow
 from aisim_gym.fleet.world import World
 from aisim_gym.fleet.worlds import WORLD_TYPES
 from aisim_gym.metrics.gap_statistics import StatisticsRow
@@ -55,7 +59,7 @@ from aisim_gym.metrics.request_times import AdmissionRow, RequestRow
 from aisim_gym.metrics.traffic_window import TrafficRow
 from aisim_gym.tables import Table, grow_table, row_dtype
 
-ONE_ROW_TABLES = ("clock", "arena", "session_heap")
+ONE_ROW_TABLES = ("clock", "arena", "session_heap", "encoder", "transfer_set")
 
 
 @dataclass
@@ -98,6 +102,18 @@ class WorldState:
     ready_sessions: Table[TimerRow]
     think_ms: NDArray[np.float64]
     gauges: Table[GaugeRow]
+    server_stages: Table[ServerStageRow]
+    server_free_ms: NDArray[np.float64]
+    stage_heaps: Table[TimerHeapRow]
+    stage_timers: Table[Table[TimerRow]]
+    stage_times: Table[StageTimesRow]
+    encoder: Table[EncoderRow]
+    encoder_free_ms: NDArray[np.float64]
+    encoder_forward_ms: NDArray[np.float64]
+    encoder_queue: NDArray[np.int64]
+    transfer_set: Table[TransferSetRow]
+    transfers: Table[TransferRow]
+    links: Table[LinkRow]
     _world: ClassVar[World | None] = None
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -132,7 +148,9 @@ class WorldState:
         for field in fields(cls):
             table = tables[field.name]
             if get_origin(hints[field.name]) is Table:
-                (row_type,) = get_args(hints[field.name])
+                row_type = hints[field.name]
+                while get_origin(row_type) is Table:
+                    (row_type,) = get_args(row_type)
                 if table.dtype != row_dtype(row_type):
                     raise ValueError(f"table {field.name}: other columns than in this version")
                 table = table.view(np.recarray)
@@ -176,6 +194,7 @@ class WorldState:
             rosters = np.zeros((NUM_ROSTERS, size), np.int64)
             rosters[:, : self.rosters.shape[1]] = self.rosters
             self.rosters = rosters
+            self.server_free_ms = _grow_array(self.server_free_ms, size)
         if ranks > len(self.ranks):
             size = max(ranks, 2 * len(self.ranks))
             self.ranks = grow_table(self.ranks, size)
@@ -184,6 +203,8 @@ class WorldState:
             self.gauges = grow_table(self.gauges, size)
             if len(self.draws):
                 self.draws = _grow_array(self.draws, size)
+            if len(self.links):
+                self.links = grow_table(self.links, size)
             self.queues = grow_table(self.queues, QUEUES_PER_RANK * size)
             self.action_queues = grow_table(self.action_queues, QUEUE_DEFERRED + size)
         events = int(self.clock[0].event_count) + count + 4

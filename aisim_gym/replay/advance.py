@@ -8,6 +8,7 @@ import math
 from aisim_gym.engine.tables import NONE
 from aisim_gym.fleet.arrivals import next_arrival_ms
 from aisim_gym.fleet.event_heap import next_event_ms, push_event
+from aisim_gym.fleet.stages import next_stage_ms, pay_stages
 from aisim_gym.fleet.tables import (
     DECODE,
     EVENT_TICK,
@@ -68,7 +69,7 @@ def advance(w: World) -> int:
             clock.livelocked_worker = NONE
         if clock.instants_left <= 0:
             return STATUS_PAUSED
-        at_ms = min(next_event_ms(clock, w.events), next_arrival_ms(w))
+        at_ms = min(next_event_ms(clock, w.events), _next_source_ms(w))
         if at_ms == math.inf:
             return STATUS_STUCK
         if at_ms > clock.max_sim_ms:
@@ -97,6 +98,12 @@ def _arm_first_tick(w: World) -> None:
 
 
 @kernel
+def _next_source_ms(w: World) -> float:
+    """Return when anything beside the events is due next (§2.4), +inf if nothing is."""
+    return min(next_arrival_ms(w), next_stage_ms(w))
+
+
+@kernel
 def _only_ticks_can_follow(w: World) -> bool:
     """Return whether no event, arrival, startup or later decision can move an open request."""
     return w.clock.busy_events == 0 and _nothing_is_coming(w)
@@ -113,14 +120,14 @@ def _only_passes_can_follow(w: World) -> bool:
 
 @kernel
 def _nothing_is_coming(w: World) -> bool:
-    """Return whether no arrival, startup or later decision can move an open request."""
+    """Return whether no arrival, stage, startup or later decision can move an open request."""
     clock = w.clock
     waits_for_worker = (
         w.action_queues[QUEUE_NO_WORKER + PREFILL].first != NONE
         or w.action_queues[QUEUE_NO_WORKER + DECODE].first != NONE
     )
     return bool(
-        next_arrival_ms(w) == math.inf
+        _next_source_ms(w) == math.inf
         and w.pools[PREFILL].starting_count + w.pools[DECODE].starting_count == 0
         and not (waits_for_worker and clock.collects_fpm == 1)  # no ticks, no more workers
         and clock.max_sim_ms == math.inf
@@ -129,11 +136,12 @@ def _nothing_is_coming(w: World) -> bool:
 
 @kernel
 def _move_clock(w: World, at_ms: float) -> None:
-    """Move the clock; every live worker is paid for the time in between (§2.6)."""
+    """Move the clock; live workers and encoders are paid for the time in between (§2.6)."""
     elapsed_ms = at_ms - w.clock.now_ms
     if elapsed_ms > 0.0:
         _pay(w.pools[PREFILL], elapsed_ms)
         _pay(w.pools[DECODE], elapsed_ms)
+        pay_stages(w, elapsed_ms)
         w.clock.now_ms = at_ms
 
 

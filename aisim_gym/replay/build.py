@@ -55,6 +55,7 @@ from aisim_gym.fleet.worlds import WORLD_TYPES, world_type
 from aisim_gym.metrics.gap_statistics import NUM_BUCKETS, StatisticsRow
 from aisim_gym.metrics.request_times import AdmissionRow, RequestRow, make_requests
 from aisim_gym.metrics.traffic_window import TrafficRow
+from aisim_gym.replay.build_stages import has_stages, make_stages
 from aisim_gym.replay.settle import PHASE_PASS_ENDS
 from aisim_gym.spec import (
     AggregatedFleet,
@@ -136,10 +137,12 @@ def build_world(spec: ReplaySpec, requests: RequestTable, initial_tick_ms: float
         ready_sessions=make_table(TimerRow, num_sessions),
         think_ms=np.array(requests.delay_ms, np.float64),
         gauges=make_table(GaugeRow, num_ranks),
+        **make_stages(fleet, num_workers, num_ranks, len(requests)),
     )
     _fill_clock(state.clock[0], spec, initial_tick_ms, is_disaggregated)
     state.clock[0].backend = WORLD_TYPES.index(world_type(backend, drafts))
     state.clock[0].reserves_first = int(backend == "sglang")
+    state.clock[0].has_stages = int(has_stages(fleet))
     _fill_arrivals(state, requests)
     _fill_arena(state)
     for kind in range(QUEUE_DEFERRED):

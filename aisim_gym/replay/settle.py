@@ -1,14 +1,17 @@
 """Settling an instant: everything that happens at one point of simulated time, in order.
 
 Rules: replay-runtime.md §4 (aggregated), §5 (disaggregated), rulings.md 3. One iteration runs the
-phases below once; iterations repeat until one changed nothing:
+steps below once; iterations repeat until one changed nothing:
 
-1. pass ends, 2. workers that become ready, 3. transfers that end, 4. handoff actions,
-5. arrivals, 6. start passes (prefill, then decode), 7. removal of drained workers, 8. the telemetry
+1. pass ends, 2. last outputs that are detokenized, 3. workers that become ready, 4. transfers that
+end, 5. handoff actions, 6. encoder batches and deliveries, 7. arrivals, 8. prompts that are
+tokenized, 9. start passes (prefill, then decode), 10. removal of drained workers, 11. the telemetry
 sample, then the tick.
 
-Transfers and handoff actions exist only in a disaggregated fleet. There an arrival's first action
-runs in the next iteration; in an aggregated fleet an arrival is placed at once.
+Steps 2, 4, 5, 6 and 8 exist only in a disaggregated fleet. There the first action of an arrival,
+and of a delivery, runs in the next iteration; in an aggregated fleet an arrival is placed at once.
+A phase is where the instant goes on after a table has grown: one step, or a few of which only the
+first may need room.
 """
 
 from aisim_gym.engine.backend import submit
@@ -30,12 +33,20 @@ from aisim_gym.fleet.handoff import (
     begin_handoff,
     execute_first_action,
     has_room_for_action,
+    submit_prefill,
     transfer_completed,
     wake_waiting_for_worker,
 )
 from aisim_gym.fleet.placement import place_aggregated
-from aisim_gym.fleet.request_seq import add_request_seq
+from aisim_gym.fleet.request_seq import add_request_seq, conclude_request
 from aisim_gym.fleet.room import has_room_for_operations, has_room_for_seq
+from aisim_gym.fleet.stages import (
+    encode,
+    pop_encoded,
+    pop_received,
+    pop_tokenized,
+    pop_transferred,
+)
 from aisim_gym.fleet.tables import (
     DECODE,
     EVENT_PASS_END,
@@ -49,6 +60,7 @@ from aisim_gym.fleet.tick import is_workload_done, prepare_metrics
 from aisim_gym.fleet.worker_life import refresh_worker, settle_drained, settle_ready
 from aisim_gym.fleet.world import World
 from aisim_gym.kernel import kernel
+from aisim_gym.metrics.request_times import REQUEST_COMPLETED
 
 STATUS_SETTLED, STATUS_TICK, STATUS_NEEDS_ROOM, STATUS_DONE, STATUS_TIME_LIMIT = 0, 1, 2, 3, 4
 STATUS_PAUSED, STATUS_NO_WORKER, STATUS_STUCK, STATUS_UNKNOWN_RANK = 5, 6, 7, 8
@@ -72,12 +84,16 @@ def settle(w: World) -> int:
         if clock.phase == PHASE_PASS_ENDS:
             if not _end_passes(w):
                 return STATUS_NEEDS_ROOM
+            if clock.has_stages == 1:
+                _receive_last_outputs(w)
             clock.phase = PHASE_READY
         if clock.phase == PHASE_READY:
             if not _activate_ready_workers(w):
                 return STATUS_NEEDS_ROOM
             clock.phase = PHASE_TRANSFERS
         if clock.phase == PHASE_TRANSFERS:
+            if clock.has_stages == 1:
+                _end_shared_transfers(w)
             if clock.is_disaggregated == 1:
                 _end_transfers(w)
             clock.phase = PHASE_ACTIONS
@@ -86,11 +102,15 @@ def settle(w: World) -> int:
                 status = _execute_actions(w)
                 if status != STATUS_SETTLED:
                     return status
+            if clock.has_stages == 1:
+                _deliver_encoded(w)
             clock.phase = PHASE_ARRIVALS
         if clock.phase == PHASE_ARRIVALS:
             status = _admit_arrivals(w)
             if status != STATUS_SETTLED:
                 return status
+            if clock.has_stages == 1:
+                _submit_tokenized(w)
             clock.phase = PHASE_DRIVE_PREFILL
         if clock.phase == PHASE_DRIVE_PREFILL:
             if clock.is_disaggregated == 1:
@@ -140,6 +160,16 @@ def _end_passes(w: World) -> bool:
 
 
 @kernel
+def _receive_last_outputs(w: World) -> None:
+    while True:
+        request = pop_received(w)
+        if request == NONE:
+            return
+        conclude_request(w, request, REQUEST_COMPLETED)
+        w.clock.changed = 1
+
+
+@kernel
 def _activate_ready_workers(w: World) -> bool:
     while peek_due(w.clock, w.events, EVENT_WORKER_READY) >= 0:
         if not has_room_for_operations(w, 1):
@@ -150,6 +180,16 @@ def _activate_ready_workers(w: World) -> bool:
                 wake_waiting_for_worker(w, w.workers[row].pool)
             w.clock.changed = 1
     return True
+
+
+@kernel
+def _end_shared_transfers(w: World) -> None:
+    while True:
+        request = pop_transferred(w)
+        if request == NONE:
+            return
+        transfer_completed(w, request)
+        w.clock.changed = 1
 
 
 @kernel
@@ -177,6 +217,16 @@ def _execute_actions(w: World) -> int:
 
 
 @kernel
+def _deliver_encoded(w: World) -> None:
+    while True:
+        request = pop_encoded(w)
+        if request == NONE:
+            return
+        begin_handoff(w, request)
+        w.clock.changed = 1
+
+
+@kernel
 def _admit_arrivals(w: World) -> int:
     clock = w.clock
     while True:
@@ -184,7 +234,8 @@ def _admit_arrivals(w: World) -> int:
         if request == NONE:
             return STATUS_SETTLED
         if clock.is_disaggregated == 1:
-            begin_handoff(w, request)
+            if not encode(w, request):
+                begin_handoff(w, request)
         else:
             row = w.requests[request]
             if w.pools[DECODE].active_count == 0:
@@ -201,6 +252,17 @@ def _admit_arrivals(w: World) -> int:
             row.decode_scheduler = rank.scheduler_id
             refresh_worker(w, rank.worker)
         take_due_request(w, request)
+
+
+@kernel
+def _submit_tokenized(w: World) -> None:
+    while True:
+        request = pop_tokenized(w)
+        if request == NONE:
+            return
+        submit_prefill(w, request)
+        w.clock.changed = 1
+        w.clock.progress += 1
 
 
 @kernel

@@ -29,8 +29,9 @@ class RequestRecords:
     """One record per request that has ended, by arrival, then by id.
 
     A record is a dict with the reference's keys; times are ms, lengths tokens, None = never
-    happened. ``prefill_worker_idx`` and ``decode_worker_idx`` are scheduler ids. Columns are built
-    when they are first read.
+    happened. ``prefill_worker_idx`` and ``decode_worker_idx`` are scheduler ids. With an encoder
+    there is also ``encoder_ready_ms``, with tokenization ``tokenized_ms``. Columns are built when
+    they are first read.
 
     Example:
         >>> from aisim_gym import Replay, requests_from_arrays, summarize
@@ -70,6 +71,11 @@ class RequestRecords:
         self._dp_sizes = [int(state.engines[pool_id].dp_size) for pool_id in (PREFILL, DECODE)]
         self._is_disaggregated = bool(state.clock[0].is_disaggregated)
         self._reserves_first = bool(state.clock[0].reserves_first)
+        self._stage_times_ms: dict[str, NDArray[np.float64]] = {}
+        if state.encoder[0].num_instances > 0:
+            self._stage_times_ms["encoder_ready_ms"] = state.stage_times["encoder_ready_ms"][ended]
+        if state.server_stages[PREFILL].num_servers > 0:
+            self._stage_times_ms["tokenized_ms"] = state.stage_times["tokenized_ms"][ended]
 
     def __len__(self) -> int:
         """Return the number of records."""
@@ -114,6 +120,7 @@ class RequestRecords:
             "reused_input_tokens": requests["most_reused_tokens"].tolist(),
             "prefill_worker_idx": _ids(requests["prefill_scheduler"]),
             "decode_worker_idx": _ids(requests["decode_scheduler"]),
+            **{name: _times(times_ms) for name, times_ms in self._stage_times_ms.items()},
             "prefill_admit_ms": _times(requests["prefill_admit_ms"]),
             "source_held_ms": _times(requests["source_held_ms"]),
             "destination_reserved_ms": _times(requests["destination_reserved_ms"]),

@@ -5,6 +5,7 @@ Rules: replay-runtime.md §15.3, §15.5. Rates and latencies are over completed 
 
 from typing import Any
 
+from aisim_gym.fleet.encoder import EncoderRow
 from aisim_gym.fleet.tables import DECODE, PREFILL
 from aisim_gym.metrics.gap_statistics import GAP, RATE
 from aisim_gym.replay import Replay
@@ -36,7 +37,9 @@ def summarize_run(replay: Replay, completed: CompletedRequests) -> dict[str, Any
         float(state.pools[pool_id].worker_seconds) for pool_id in (PREFILL, DECODE)
     )
     prefill_gpus, decode_gpus = gpus_per_worker(replay.spec)
+    encoder = state.encoder[0]
     gpu_seconds = prefill_seconds * prefill_gpus + decode_seconds * decode_gpus
+    gpu_seconds += float(encoder.gpu_seconds)
     return {
         "kv_eviction_policy": "lru",
         "committed_prefill_tokens": int(clock.committed_prefill_tokens),
@@ -54,6 +57,7 @@ def summarize_run(replay: Replay, completed: CompletedRequests) -> dict[str, Any
         "decode_worker_seconds": decode_seconds,
         "prefill_gpus_per_worker": prefill_gpus,
         "decode_gpus_per_worker": decode_gpus,
+        **_encoder_cost(encoder),
         "gpu_hours": gpu_seconds / 3600.0,
         **_goodput(completed, replay.spec.sla, duration_s),
         "power_w": None,
@@ -84,6 +88,16 @@ def gpus_per_worker(spec: ReplaySpec) -> tuple[int, int]:
     if isinstance(spec.fleet, AggregatedFleet):
         return 0, spec.fleet.engine.gpus_per_worker
     return spec.fleet.prefill.gpus_per_worker, spec.fleet.decode.gpus_per_worker
+
+
+def _encoder_cost(encoder: EncoderRow) -> dict[str, Any]:
+    """Return the keys of the encoder pool, which exist only if there is one."""
+    if encoder.num_instances == 0:
+        return {}
+    return {
+        "encoder_gpus": int(encoder.num_gpus),
+        "encoder_gpu_seconds": float(encoder.gpu_seconds),
+    }
 
 
 def _goodput(completed: CompletedRequests, sla: SlaSpec, duration_s: float) -> dict[str, Any]:

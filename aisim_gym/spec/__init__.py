@@ -14,6 +14,12 @@ from aisim_gym.spec.reference_arguments import (
 from aisim_gym.spec.refusals import NegativeCountError, UnsupportedSpecError
 from aisim_gym.spec.replay import ReplaySpec
 from aisim_gym.spec.sla import SlaSpec
+from aisim_gym.spec.stages import (
+    DetokenizationSpec,
+    EncoderSpec,
+    TokenizationSpec,
+    TransferLinks,
+)
 from aisim_gym.spec.synthetic import SyntheticSpec
 from aisim_gym.spec.ticks import TickSpec
 from aisim_gym.spec.timing import ExternalTiming, FixedTiming, PolynomialTiming, TimingModel
@@ -21,8 +27,10 @@ from aisim_gym.spec.workload import WorkloadSpec
 
 __all__ = [
     "AggregatedFleet",
+    "DetokenizationSpec",
     "DisaggregatedFleet",
     "DynamoSpec",
+    "EncoderSpec",
     "EngineSpec",
     "ExternalTiming",
     "FixedTiming",
@@ -40,6 +48,8 @@ __all__ = [
     "SyntheticSpec",
     "TickSpec",
     "TimingModel",
+    "TokenizationSpec",
+    "TransferLinks",
     "TrtllmSpec",
     "UnsupportedSpecError",
     "WorkloadSpec",

@@ -8,6 +8,12 @@ from aisim_gym.spec.launch import LaunchSpec
 from aisim_gym.spec.model import SpecModel
 from aisim_gym.spec.refusals import MisfitError
 from aisim_gym.spec.scalars import Count, Refusal, RustType
+from aisim_gym.spec.stages import (
+    DetokenizationSpec,
+    EncoderSpec,
+    TokenizationSpec,
+    TransferLinks,
+)
 
 MAX_WORKERS = 1_000_000
 """Most workers of a pool, at the start or as a target: far above any fleet, far below what memory
@@ -58,6 +64,20 @@ class DisaggregatedFleet(SpecModel):
     )
     prefill: LaunchSpec = Field(description="Launch config; engine.worker_type must be prefill")
     decode: LaunchSpec = Field(description="Launch config; engine.worker_type must be decode")
+    encoder: EncoderSpec | None = Field(
+        default=None, description="Encoders in front of the fleet; null: requests arrive encoded"
+    )
+    tokenization: TokenizationSpec | None = Field(
+        default=None, description="Tokenizers of prefill workers; null: it takes no time"
+    )
+    detokenization: DetokenizationSpec | None = Field(
+        default=None, description="Detokenizers of decode workers; null: it takes no time"
+    )
+    transfer_links: TransferLinks = Field(
+        default="fixed",
+        description="fixed: KV transfers do not slow each other down; shared: they share the links "
+        "of their ranks max-min fairly",
+    )
 
     @property
     def block_size(self) -> int:

@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 
 from aisim_gym.engine.tables import NONE
 from aisim_gym.fleet.transfer_links import (
-    TRANSFER_NONE,
-    TRANSFER_RUNNING,
     LinkRow,
     TransferRow,
     TransferSetRow,
@@ -49,14 +47,15 @@ class Links:
     ) -> None:
         at_ms, sender, receiver, work_ms = transfer
         handoff_id = request if handoff_id < 0 else handoff_id
-        tables = (self.state, self.transfers, self.links)
         at_ms = at_ms if now_ms is None else now_ms
+        tables = (self.state, self.transfers)
         start_transfer(*tables, request, handoff_id, sender, receiver, work_ms, at_ms)
 
-    def cancel(self, request: int, now_ms: float) -> bool:
-        return cancel_transfer(self.state, self.transfers, self.links, request, now_ms)
+    def cancel(self, request: int) -> bool:
+        return cancel_transfer(self.state, self.transfers, request)
 
     def next_ms(self) -> float:
+        assert self.state.is_stale == 0, "ask for what ends first"
         return next_transfer_ms(self.state)
 
     def pop_all(self, now_ms: float) -> list[int]:
@@ -70,7 +69,7 @@ class Links:
 
     def running(self) -> list[TransferRow]:
         rows = [self.transfers[i] for i in range(int(self.state.num_rows))]
-        return [row for row in rows if row.status == TRANSFER_RUNNING]
+        return [row for row in rows if row.is_running == 1]
 
     def run(
         self,
@@ -95,10 +94,11 @@ class Links:
                 ends[request] = float(now_ms)
             for request, at_ms in cancels_ms.items():
                 if at_ms == now_ms:
-                    assert self.cancel(request, now_ms) == (request not in ends)
+                    assert self.cancel(request) == (request not in ends)
             for request, start in enumerate(starts):
                 if start.at_ms == now_ms:
                     self.start(request, start)
+            assert self.pop_all(now_ms) == []
             instants = {at_ms for at_ms in instants if at_ms > now_ms}
         assert self.state.num_transfers == 0
         return ends
@@ -216,6 +216,7 @@ def test_rates_are_max_min_fair(starts: list[Start], receive_rate: float) -> Non
     links = Links(receive_rate)
     for request, start in enumerate(starts):
         links.start(request, start, now_ms=0.0)
+    links.pop_all(0.0)
     rows = links.running()
     used = [
         sum(row.rate for row in rows if link in (row.sender, row.receiver)) for link in range(6)
@@ -276,6 +277,7 @@ def test_transfers_that_end_together_are_delivered_by_handoff(handoffs: list[int
     links = Links()
     for request, handoff_id in enumerate(handoffs):
         links.start(request, Start(0, P0, D0, 0.7), handoff_id=handoff_id)
+    links.pop_all(0.0)
     assert links.pop_all(links.next_ms()) == sorted(range(4), key=lambda i: handoffs[i])
     assert links.next_ms() == math.inf
 
@@ -285,14 +287,16 @@ def test_equal_transfers_end_at_one_instant_whatever_their_work() -> None:
         links = Links(0.3)
         for request in range(3):
             links.start(request, Start(1e6 / 3, P0, D0, work_ms))
+        links.pop_all(1e6 / 3)
         assert len(links.pop_all(links.next_ms())) == 3
 
 
 def test_transfer_that_is_due_stays_due_until_it_is_delivered() -> None:
     links = Links()
     links.start(0, Start(0, P0, D0, 4))
-    links.start(1, Start(4, P0, D0, 4))  # settles the first, which is not delivered yet
+    links.pop_all(0.0)
     assert links.next_ms() == 4.0
+    links.start(1, Start(4, P0, D0, 4))
     assert links.pop_all(4.0) == [0]
     assert links.next_ms() == 8.0
 
@@ -301,9 +305,11 @@ def test_cancelled_transfer_frees_its_share() -> None:
     links = Links()
     links.start(0, Start(0, P0, D0, 8))
     links.start(1, Start(0, P0, D1, 8))
-    assert links.cancel(1, 4.0)
+    links.pop_all(0.0)
+    assert links.cancel(1)
+    assert not links.cancel(1)
+    links.pop_all(4.0)
     assert links.next_ms() == 4.0 + 6.0
-    assert not links.cancel(1, 4.0)
     assert links.pop_all(10.0) == [0]
 
 
@@ -311,7 +317,8 @@ def test_transfer_cancelled_when_it_is_due_is_not_delivered() -> None:
     links = Links()
     links.start(0, Start(0, P0, D0, 8))
     links.start(1, Start(0, P1, D1, 8))
-    assert links.cancel(0, 8.0)
+    links.pop_all(0.0)
+    assert links.cancel(0)
     assert links.pop_all(8.0) == [1]
 
 
@@ -341,7 +348,6 @@ def test_rows_are_used_again() -> None:
         links.start(request, Start(request, P0, D0, 2.5))
         links.pop_all(float(request))
         if request >= 20:
-            links.cancel(request - 20, float(request))
+            links.cancel(request - 20)
     assert links.state.num_rows <= 21
-    rows = [links.transfers[i].status for i in range(int(links.state.num_rows))]
-    assert sum(status != TRANSFER_NONE for status in rows) == links.state.num_transfers
+    assert len(links.running()) == links.state.num_transfers

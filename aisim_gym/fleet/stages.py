@@ -1,0 +1,153 @@
+"""Optional stages of a disaggregated fleet and its shared links: what they do for a run.
+
+Rules: replay-runtime.md §11.3, §17. Each is a time source of its own beside the event heap (§2.4)
+and has its step in the settle loop (§5). What is off takes no time and is never due.
+"""
+
+from aisim_gym.engine.tables import NONE
+from aisim_gym.fleet.encoder import enter_encoder, next_encoder_ms, pay_encoders, start_batches
+from aisim_gym.fleet.server_stage import receive_output, serve
+from aisim_gym.fleet.tables import DECODE, DETOKENIZING, ENCODING, PREFILL, TOKENIZING
+from aisim_gym.fleet.timers import next_timer_ms, pop_timer, start_timer
+from aisim_gym.fleet.transfer_links import (
+    cancel_transfer,
+    next_transfer_ms,
+    pop_transfer,
+    start_transfer,
+)
+from aisim_gym.fleet.world import World
+from aisim_gym.kernel import kernel
+
+
+@kernel
+def tokenize(w: World, request: int, worker: int) -> bool:
+    """Give a placed prompt to the tokenizers of its worker; False if it is ready at once."""
+    stage = w.server_stages[PREFILL]
+    if stage.num_servers == 0:
+        return False
+    now_ms, tokens = w.clock.now_ms, int(w.requests[request].input_tokens)
+    ready_ms = serve(stage, w.server_free_ms[worker], tokens, now_ms)
+    if ready_ms > now_ms:
+        _leave_stage_at(w, TOKENIZING, ready_ms, request)
+        return True
+    w.stage_times[request].tokenized_ms = now_ms
+    return False
+
+
+@kernel
+def pop_tokenized(w: World) -> int:
+    """Return a request whose prompt is ready now, each once, or ``NONE``."""
+    request = _pop_leaving(w, TOKENIZING)
+    if request != NONE:
+        w.stage_times[request].tokenized_ms = w.clock.now_ms
+    return request
+
+
+@kernel
+def detokenize(w: World, request: int, worker: int, tokens: int) -> float:
+    """Give an output to the detokenizers of its worker; return when the client receives it."""
+    stage = w.server_stages[DECODE]
+    if stage.num_servers == 0:
+        return w.clock.now_ms
+    last_ms = w.requests[request].last_token_ms
+    return receive_output(stage, w.server_free_ms[worker], tokens, w.clock.now_ms, last_ms)
+
+
+@kernel
+def await_receipt(w: World, request: int, at_ms: float) -> None:
+    """Take note that the client receives the last output of a request later."""
+    _leave_stage_at(w, DETOKENIZING, at_ms, request)
+
+
+@kernel
+def pop_received(w: World) -> int:
+    """Return a request whose last output is received now, each once, or ``NONE``."""
+    return _pop_leaving(w, DETOKENIZING)
+
+
+@kernel
+def encode(w: World, request: int) -> bool:
+    """Give a request that arrives to the encoders; False if there are none."""
+    if w.encoder.num_instances == 0:
+        return False
+    enter_encoder(w.encoder, w.encoder_queue, request)
+    return True
+
+
+@kernel
+def pop_encoded(w: World) -> int:
+    """Let idle encoders start; return a request that is delivered now, each once, or ``NONE``."""
+    start_batches(
+        w.encoder,
+        w.encoder_free_ms,
+        w.encoder_forward_ms,
+        w.encoder_queue,
+        w.stage_heaps[ENCODING],
+        w.stage_timers[ENCODING],
+        w.clock.now_ms,
+    )
+    request = _pop_leaving(w, ENCODING)
+    if request != NONE:
+        w.stage_times[request].encoder_ready_ms = w.clock.now_ms
+    return request
+
+
+@kernel
+def share_transfer(w: World, request: int, work_ms: float) -> bool:
+    """Start the transfer of a request between its ranks; False if links are not shared."""
+    if len(w.links) == 0:
+        return False
+    handoff = w.handoffs[request]
+    start_transfer(
+        w.transfer_set,
+        w.transfers,
+        request,
+        int(handoff.id),
+        int(handoff.prefill_rank),
+        int(handoff.decode_rank),
+        work_ms,
+        w.clock.now_ms,
+    )
+    return True
+
+
+@kernel
+def drop_transfer(w: World, request: int) -> None:
+    """Take the transfer of a request off its links, if there is one."""
+    cancel_transfer(w.transfer_set, w.transfers, request)
+
+
+@kernel
+def pop_transferred(w: World) -> int:
+    """Return a request whose shared transfer ends now, each once, or ``NONE``."""
+    return pop_transfer(w.transfer_set, w.transfers, w.links, w.clock.now_ms)
+
+
+@kernel
+def next_stage_ms(w: World) -> float:
+    """Return when any of this happens next by itself, +inf if never."""
+    return min(
+        next_timer_ms(w.stage_heaps[TOKENIZING], w.stage_timers[TOKENIZING]),
+        next_timer_ms(w.stage_heaps[DETOKENIZING], w.stage_timers[DETOKENIZING]),
+        next_encoder_ms(
+            w.encoder, w.encoder_free_ms, w.stage_heaps[ENCODING], w.stage_timers[ENCODING]
+        ),
+        next_transfer_ms(w.transfer_set),
+    )
+
+
+@kernel
+def pay_stages(w: World, elapsed_ms: float) -> None:
+    """Pay for the encoders, busy or not."""
+    pay_encoders(w.encoder, elapsed_ms)
+
+
+@kernel
+def _leave_stage_at(w: World, stage: int, at_ms: float, request: int) -> None:
+    """Let a request leave a stage later; there is room, as it is there only once."""
+    start_timer(w.stage_heaps[stage], w.stage_timers[stage], at_ms, request)
+
+
+@kernel
+def _pop_leaving(w: World, stage: int) -> int:
+    return pop_timer(w.stage_heaps[stage], w.stage_timers[stage], w.clock.now_ms)

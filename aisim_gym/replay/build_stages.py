@@ -1,0 +1,104 @@
+"""From the spec of a fleet to the tables of its optional stages and shared links."""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from aisim_gym.fleet.encoder import EncoderRow
+from aisim_gym.fleet.server_stage import ServerStageRow
+from aisim_gym.fleet.tables import NUM_STAGES, StageTimesRow
+from aisim_gym.fleet.timers import TimerHeapRow, TimerRow
+from aisim_gym.fleet.transfer_links import LinkRow, TransferRow, TransferSetRow
+from aisim_gym.spec import (
+    AggregatedFleet,
+    DetokenizationSpec,
+    DisaggregatedFleet,
+    EncoderSpec,
+    TokenizationSpec,
+)
+from aisim_gym.tables import Table, make_table
+
+
+class _Parts(NamedTuple):
+    """What of all this a fleet has."""
+
+    encoder: EncoderSpec | None = None
+    tokenization: TokenizationSpec | None = None
+    detokenization: DetokenizationSpec | None = None
+    receive_rate: float | None = None  # of decode links; None: transfers do not share links
+
+
+def has_stages(fleet: AggregatedFleet | DisaggregatedFleet) -> bool:
+    """Return whether a fleet has any optional stage, or shared links."""
+    return any(part is not None for part in _parts_of(fleet))
+
+
+def make_stages(
+    fleet: AggregatedFleet | DisaggregatedFleet, num_workers: int, num_ranks: int, num_requests: int
+) -> dict[str, Any]:
+    """Return the tables of stages and links by name, before time 0.
+
+    What is by request has a row for each, so it never grows; what is off has no rows.
+    """
+    encoder, tokenization, detokenization, receive_rate = _parts_of(fleet)
+    num_timed = num_requests if encoder or tokenization or detokenization else 0
+    num_shared = 0 if receive_rate is None else num_requests
+    servers = _make_server_stages(tokenization, detokenization)
+    timers: Any = make_table(TimerRow, NUM_STAGES * num_timed)
+    transfer_set = make_table(TransferSetRow, 1)
+    transfer_set[0].receive_rate = receive_rate or math.inf
+    return {
+        "server_stages": servers,
+        "server_free_ms": np.zeros((num_workers, max(servers["num_servers"])), np.float64),
+        "stage_heaps": make_table(TimerHeapRow, NUM_STAGES),
+        "stage_timers": timers.reshape(NUM_STAGES, num_timed),
+        "stage_times": _make_stage_times(num_timed),
+        "encoder": _make_encoder(encoder),
+        "encoder_free_ms": np.zeros(encoder.num_instances if encoder else 0, np.float64),
+        "encoder_forward_ms": np.array(encoder.forward_ms if encoder else (), np.float64),
+        "encoder_queue": np.zeros(num_requests if encoder else 0, np.int64),
+        "transfer_set": transfer_set,
+        "transfers": make_table(TransferRow, num_shared),
+        "links": make_table(LinkRow, 0 if receive_rate is None else num_ranks),
+    }
+
+
+def _parts_of(fleet: AggregatedFleet | DisaggregatedFleet) -> _Parts:
+    if isinstance(fleet, AggregatedFleet):
+        return _Parts()
+    sending_gb_s = fleet.prefill.engine.kv_transfer_bandwidth or 0.0
+    receiving_gb_s = fleet.decode.engine.kv_transfer_bandwidth or 0.0
+    receive_rate = None
+    if fleet.transfer_links == "shared" and sending_gb_s > 0.0:
+        receive_rate = receiving_gb_s / sending_gb_s if receiving_gb_s > 0.0 else math.inf
+    return _Parts(fleet.encoder, fleet.tokenization, fleet.detokenization, receive_rate)
+
+
+def _make_server_stages(
+    *by_pool: TokenizationSpec | DetokenizationSpec | None,
+) -> Table[ServerStageRow]:
+    stages = make_table(ServerStageRow, len(by_pool))
+    for pool_id, spec in enumerate(by_pool):
+        if spec is not None:
+            stages[pool_id].num_servers = spec.workers
+            stages[pool_id].request_ms = spec.request_ms
+            stages[pool_id].token_ms = spec.token_ms
+    return stages
+
+
+def _make_stage_times(count: int) -> Table[StageTimesRow]:
+    times = make_table(StageTimesRow, count)
+    for name in StageTimesRow.__annotations__:
+        times[name][:] = math.nan
+    return times
+
+
+def _make_encoder(spec: EncoderSpec | None) -> Table[EncoderRow]:
+    table = make_table(EncoderRow, 1)
+    if spec is not None:
+        table[0].num_instances = spec.num_instances
+        table[0].num_gpus = spec.num_gpus
+        table[0].preprocess_ms = spec.preprocess_ms
+        table[0].transfer_ms = spec.transfer_ms
+    return table
