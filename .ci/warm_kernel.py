@@ -11,8 +11,6 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 from aisim_gym import Replay, requests_from_arrays
-from aisim_gym.fleet.worlds import WORLD_TYPES
-from aisim_gym.kernel import is_compiled
 
 ENGINES: tuple[dict[str, Any], ...] = (
     {"backend": "vllm"},
@@ -36,8 +34,7 @@ def run(engine: dict[str, Any]) -> None:
 
 def main() -> None:
     """Run one replay per world type."""
-    if not all(is_compiled("advance", world.__name__) for world in WORLD_TYPES):
-        print("Compiling the kernel: 1-2 minutes, once per version of its sources", flush=True)
+    print("Compiling the kernel, if need be: 1-2 minutes per version of its sources", flush=True)
     started_s = time.perf_counter()
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(run, ENGINES))

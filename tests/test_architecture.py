@@ -18,7 +18,7 @@ import pytest
 from support.source_tree import module_files
 
 LAYERS = (
-    ("errors", "number_text", "tables", "kernel"),
+    ("errors", "number_text", "tables", "bundle", "kernel"),
     ("spec",),
     ("workload",),
     ("engine",),
@@ -216,21 +216,31 @@ def test_every_table_is_made_from_a_row_type() -> None:
                 assert is_variable or argument in known, f"{module}:{node.lineno}: {argument}"
 
 
-@pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled")
-def test_kernel_compiles_once_for_all_runs(tmp_path: Path) -> None:
-    # One compilation is about a minute, so a second one for another table layout (a fork, a
-    # loaded file) or another integer type would be noticed by users, not by results.
-    from aisim_gym.fleet.tick import apply_decision
+needs_compiler = pytest.mark.skipif(
+    os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"), reason="nothing is compiled"
+)
+
+ENGINES: dict[str, dict[str, Any]] = {
+    "VllmWorld": {"backend": "vllm"},
+    "VllmDraftingWorld": {"backend": "vllm", "aic_nextn": 2},
+    "TrtllmWorld": {"backend": "trtllm"},
+    "TrtllmDraftingWorld": {"backend": "trtllm", "aic_nextn": 2},
+    "SglangWorld": {"backend": "sglang"},
+}
+"""Engine settings that each world type is for."""
+
+
+def run_in_every_way(engine: dict[str, Any], folder: Path) -> None:
+    """Run both topologies with decisions of several types, go on from a fork and from a file."""
     from aisim_gym.replay import Replay
-    from aisim_gym.replay.advance import advance
     from aisim_gym.workload import requests_from_arrays
 
     pools: list[dict[str, Any]] = [
-        {"kind": "agg", "num_workers": 2},
+        {"kind": "agg", "num_workers": 2, "engine": {"engine": engine}},
         {
             "kind": "disagg",
-            "prefill": {"engine": {"worker_type": "prefill"}, "startup_time": 0.05},
-            "decode": {"engine": {"worker_type": "decode"}},
+            "prefill": {"engine": {**engine, "worker_type": "prefill"}, "startup_time": 0.05},
+            "decode": {"engine": {**engine, "worker_type": "decode"}},
         },
     ]
     requests = requests_from_arrays(np.arange(12) * 40.0, [300] * 12, [20] * 12)
@@ -245,12 +255,72 @@ def test_kernel_compiles_once_for_all_runs(tmp_path: Path) -> None:
             if fleet["kind"] == "agg":
                 decision["target_prefill"] = None
             replay.apply(decision)
-        replay.save(tmp_path / "half.npz")
+        replay.step()
+        replay.save(folder / "half.npz")
         last: dict[str, Any] = dict.fromkeys(("target_prefill", "target_decode", "next_tick_ms"))
-        for half in (replay.fork(), Replay.load(tmp_path / "half.npz"), replay):
+        for half in (replay.fork(), Replay.load(folder / "half.npz"), replay):
             while half.advance_to_tick() is not None:
                 half.apply(last)
             assert half.is_done
+
+
+def compiled_worlds(entry_point: Any) -> list[str]:
+    """Return the world types for which an entry point is compiled in this process."""
+    return [str(signature[0]).split("(")[0].split(".")[-1] for signature in entry_point.signatures]
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    "world",
+    ["VllmWorld", *(pytest.param(name, marks=pytest.mark.slow) for name in [*ENGINES][1:])],
+)
+def test_kernel_compiles_once_for_all_runs_of_a_backend(world: str, tmp_path: Path) -> None:
+    # One compilation is about half a minute, so a second one for another table layout (a fork, a
+    # loaded file) or another integer type would be noticed by users, not by results.
+    from aisim_gym.fleet.tick import apply_decision
+    from aisim_gym.replay.advance import advance
+
+    run_in_every_way(ENGINES[world], tmp_path)
     for entry_point in (advance, apply_decision):
-        signatures = getattr(entry_point, "signatures")  # noqa: B009 - typed as a plain function
-        assert len(signatures) == 1, entry_point.__name__
+        worlds = compiled_worlds(entry_point)
+        assert worlds.count(world) == 1
+        assert len(worlds) == len(set(worlds))
+
+
+def test_every_world_type_has_its_engine_settings() -> None:
+    from aisim_gym.fleet.worlds import WORLD_TYPES
+
+    assert [world.__name__ for world in WORLD_TYPES] == list(ENGINES)
+
+
+PRINT_COMPILED_NAMES = """
+import json
+from pathlib import Path
+from test_architecture import ENGINES, compiled_worlds, run_in_every_way
+from aisim_gym.replay.advance import advance
+run_in_every_way(ENGINES["VllmWorld"], Path())
+code = "".join(advance.inspect_llvm(signature) for signature in advance.signatures)
+names = ("run_block_pass", "emit_tokens", "emit_bursts", "trtllm", "sglang", "radix_tree")
+print(json.dumps([compiled_worlds(advance), [name for name in names if name in code]]))
+"""
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_run_compiles_nothing_of_other_backends(tmp_path: Path) -> None:
+    """Compiles in a cache of its own: the compiler tells nothing about code it has loaded."""
+    folders = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    done = subprocess.run(
+        [sys.executable, "-c", PRINT_COMPILED_NAMES],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(folders),
+            "XDG_CACHE_HOME": str(tmp_path),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [["VllmWorld"], ["run_block_pass", "emit_tokens"]]

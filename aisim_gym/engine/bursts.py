@@ -85,7 +85,7 @@ def emit_bursts(
             seq.computed_tokens = length + tokens - 1
             seq.covered_tokens = max(seq.covered_tokens, length + tokens)
             make_resident(engine, rank, seq, blocks, arena, entries, contents, seq.computed_tokens)
-            seq.signal_token = tokens
+            seq.signal_tokens = tokens
             seq.signal_end = END_NONE
             if remaining_tokens(engine, seq) == 0:
                 finish_seq(rank, running, seqs, s, blocks, entries)

@@ -120,7 +120,7 @@ def emit_tokens(
                     work.accept_forwards += 1
                     work.accepted_tokens += 1
             seq.generated_tokens += 1
-            seq.signal_token = 1
+            seq.signal_tokens = 1
             seq.signal_end = END_NONE
             if remaining_tokens(engine, seq) == 0:
                 finish_seq(rank, running, seqs, s, blocks, entries)
@@ -146,7 +146,7 @@ def end_complete_seqs(
         following = seqs[s].next
         seq = seqs[s]
         if seq.computed_tokens >= seq_length(seq) and remaining_tokens(engine, seq) == 0:
-            seq.signal_token = 0
+            seq.signal_tokens = 0
             finish_seq(rank, running, seqs, s, blocks, entries)
             append_signal(work, seqs, s)
         s = following

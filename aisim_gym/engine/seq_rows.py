@@ -69,7 +69,7 @@ def create_seq(
     seq.next = NONE
     seq.stamp = NONE
     seq.reused_tokens = 0
-    seq.signal_token = 0
+    seq.signal_tokens = 0
     seq.signal_end = END_NONE
     rank.arrivals += 1
     rank.owned_seqs += 1

@@ -173,7 +173,7 @@ def _take_overlong(t: RankTables, engine: EngineRow, rank: RankRow) -> int:
             remove_from_load(rank, seq)
             unlink(waiting, t.seqs, s)
             seq.status = SEQ_ENDED
-            seq.signal_token = 0
+            seq.signal_tokens = 0
             seq.signal_end = END_REJECTED
             seq.signal_next = rejected
             rejected = s
@@ -206,7 +206,7 @@ def _emit_first_tokens(
         seq = t.seqs[s]
         _place_token(engine, rank, seq)
         commit_pages(t, engine, rank, seq)
-        seq.signal_token = 1
+        seq.signal_tokens = 1
         seq.signal_end = END_NONE
         append_signal(work, t.seqs, s)
         s = seq.next
@@ -363,7 +363,7 @@ def _emit_burst(
     if output_left(seq) == 0:
         _end(running, t.seqs, work, s, tokens)
         return
-    seq.signal_token = tokens
+    seq.signal_tokens = tokens
     seq.signal_end = END_NONE
     append_signal(work, t.seqs, s)
 
@@ -381,7 +381,7 @@ def _place_token(engine: EngineRow, rank: RankRow, seq: SeqRow) -> None:
 def _end(running: QueueRow, seqs: Table[SeqRow], work: PassRow, s: int, tokens: int) -> None:
     """End a running request with its last tokens; it keeps its pages until all have emitted."""
     unlink(running, seqs, s)
-    seqs[s].signal_token = tokens
+    seqs[s].signal_tokens = tokens
     seqs[s].signal_end = END_COMPLETED
     append_signal(work, seqs, s)
 

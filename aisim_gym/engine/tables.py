@@ -163,7 +163,7 @@ class SeqRow(Protocol):
     reused_tokens: I8  # found in the prefix cache at the last admission
     admit_next: I8  # list of this pass's admissions
     signal_next: I8  # list of this pass's signals
-    signal_token: I8  # 1: the pass emits a token
+    signal_tokens: I8  # tokens that the pass emits
     signal_end: I8  # END_...
 
 

@@ -139,7 +139,7 @@ def run_block_pass(
             remove_from_load(rank, seq)
             unlink(waiting, seqs, s)
             seq.status = SEQ_ENDED
-            seq.signal_token = 0
+            seq.signal_tokens = 0
             seq.signal_end = END_REJECTED
             seq.signal_next = NONE
             if rejected_first == NONE:

@@ -354,9 +354,9 @@ def _process_client_signal(w: World, s: int) -> None:
     end = seq.signal_end
     received_ms = w.clock.now_ms
     if end != END_REJECTED:
-        worker, tokens = int(w.ranks[seq.rank].worker), int(seq.signal_token)
+        worker, tokens = int(w.ranks[seq.rank].worker), int(seq.signal_tokens)
         received_ms = detokenize(w, int(request), worker, tokens)
-    for _ in range(seq.signal_token):
+    for _ in range(seq.signal_tokens):
         record_token(row, w.gaps, w.gap_heads, received_ms)
     if end == END_NONE:
         return

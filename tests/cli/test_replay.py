@@ -63,6 +63,32 @@ def test_spec_file_alone_is_enough(spec_file: Path) -> None:
     assert "20 of 20 arrived" in result.out
 
 
+@pytest.mark.parametrize("backend", ["vllm", "trtllm", "sglang"])
+def test_every_backend_is_replayed(spec_file: Path, backend: str) -> None:
+    result = run_cli("replay", spec_file, "--backend", backend)
+    assert result.status == 0, result.err
+    assert _rows(result.out)["requests completed"] == "20 of 20 arrived"
+
+
+def test_closed_loop_runs_so_many_requests_at_a_time(spec_file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    result = run_cli("replay", spec_file, "--concurrency", "3", "--out", out)
+    assert result.status == 0, result.err
+    records = [json.loads(line) for line in (out / "requests.jsonl").read_text().splitlines()]
+    assert [record["arrival_time_ms"] for record in records][:4].count(0.0) == 3
+    assert {record["turn_index"] for record in records} == {0}  # each line is a session
+
+
+def test_telemetry_is_written_to_the_folder(spec_file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    result = run_cli("replay", spec_file, "--telemetry-ms", "1000", "--out", out)
+    assert result.status == 0, result.err
+    assert "telemetry.jsonl" in result.out
+    samples = [json.loads(line) for line in (out / "telemetry.jsonl").read_text().splitlines()]
+    assert [sample["kind"] for sample in samples][:2] == ["baseline", "periodic"]
+    assert samples[1]["sampled_at_ms"] == 1000.0
+
+
 def test_without_matplotlib_there_is_no_picture_but_a_hint(
     spec_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,7 +166,9 @@ def test_prefill_flag_does_not_fit_an_aggregated_file(spec_file: Path) -> None:
         (["TRACE", "--workers", "0"], "fleet.num_workers: "),
         (["TRACE", "--workers", "1", "--decode", "1"], "got both"),
         (["TRACE", "--tick-s", "0"], "tick_s: got 0.0, expected > 0"),
-        (["TRACE", "--backend", "sglang"], "backend: got 'sglang', replayed are: 'vllm'"),
+        (["TRACE", "--backend", "sgl"], "unknown variant `sgl`, expected one of `vllm`, `sglang`"),
+        (["TRACE", "--concurrency", "0"], "replay_concurrency must be at least 1, got 0"),
+        (["TRACE", "--telemetry-ms", "0"], "telemetry_sample_interval_ms must be a positive"),
     ],
 )
 def test_bad_input_exits_with_2_and_says_what_is_allowed(

@@ -30,7 +30,9 @@ def folder(tmp_path: Path) -> Path:
     write_changed(OTHER, tmp_path, lambda content: content["summary"].update(num_requests=7))
     (tmp_path / f"{OTHER}.json.gz").rename(tmp_path / "2 differs.json.gz")
     write_changed(
-        OTHER, tmp_path, lambda content: content["scenario"]["replay"].update(replay_concurrency=4)
+        OTHER,
+        tmp_path,
+        lambda content: content["scenario"]["replay"].update(router_mode="kv_router"),
     )
     (tmp_path / f"{OTHER}.json.gz").rename(tmp_path / "3-skipped.json.gz")
     return tmp_path
@@ -57,7 +59,7 @@ def test_skipped_files_do_not_fail_the_run(folder: Path) -> None:
     status, lines, _ = run_cli(folder, "--match", "[13]-*")
     assert status == 0
     assert lines[1].startswith(f"SKIP {OTHER}: ")
-    assert "replay_concurrency" in lines[1]
+    assert "router_mode" in lines[1]
 
 
 def test_run_that_compared_nothing_exits_with_1(folder: Path) -> None:

@@ -14,6 +14,7 @@ from aisim_gym.conformance import Golden, Outcome, Status, check_golden
 from aisim_gym.conformance.difference import ABSENT, Difference, first_difference
 
 SCALED = "disagg-vllm-scale-cancel-01"
+SAMPLED = "agg-vllm-micro-01"
 FAILED = "agg-vllm-error-04"
 REFUSED = "disagg-vllm-error-03"
 STUCK = "agg-vllm-error-02"
@@ -33,12 +34,6 @@ def assert_differs(name: str, folder: Path, change: Change, place: str, field: s
     assert outcome.status is Status.FAILED
     assert outcome.difference is not None
     assert (outcome.difference.place, outcome.difference.field) == (place, field), str(outcome)
-
-
-def join_sessions(content: Content) -> None:
-    """Make all requests turns of one session."""
-    for row in content["scenario"]["workload"]["rows"]:
-        row["session_id"] = "s"
 
 
 def put(value: Any, *keys: Any) -> Change:
@@ -239,6 +234,35 @@ def test_missing_lifecycle_operation_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("change", "place", "field"),
+    [
+        (
+            put(3, "telemetry", "samples", 4, "traffic", "arriving_requests"),
+            "sample 4",
+            "traffic.arriving_requests",
+        ),
+        (
+            put(9, "telemetry", "samples", 2, "decode_scheduler_metrics", 0, "active_blocks"),
+            "sample 2",
+            "decode_scheduler_metrics[0].active_blocks",
+        ),
+        (remove("telemetry", "samples", 3, "kind"), "sample 3", "kind"),
+        (remove("telemetry", "samples", slice(5, None)), "sample 5", ""),
+        (put(6.0, "telemetry", "sample_interval_ms"), "sample 1", "sampled_at_ms"),
+    ],
+)
+def test_changed_telemetry_is_found(change: Change, place: str, field: str, tmp_path: Path) -> None:
+    assert_differs(SAMPLED, tmp_path, change, place, field)
+
+
+def test_run_recorded_without_telemetry_takes_no_samples(tmp_path: Path) -> None:
+    path = write_changed(SAMPLED, tmp_path, remove("telemetry"))
+    golden = Golden.read(path)
+    assert golden.spec().telemetry_sample_interval_ms is None
+    assert check_golden(golden).status is Status.PASSED
+
+
+@pytest.mark.parametrize(
     ("name", "change", "field"),
     [
         (FAILED, put("ValueError", "error", "type"), "error.type"),
@@ -262,11 +286,11 @@ def test_failure_reads_as_tick_field_and_both_values(tmp_path: Path) -> None:
 
 
 def test_pass_reads_as_name_and_counts(tmp_path: Path) -> None:
-    change = put({"samples": []}, "telemetry")
+    change = remove("per_request", "admission_history")
     golden = Golden.read(golden_path(SCALED))
     assert str(check_changed(SCALED, tmp_path, change)) == (
         f"PASS {SCALED} ({golden.num_ticks} ticks, {golden.num_requests} requests, "
-        "telemetry not compared)"
+        "no histories recorded)"
     )
 
 
@@ -286,21 +310,26 @@ def test_file_without_snapshots_compares_their_number(tmp_path: Path) -> None:
     assert_differs(SCALED, tmp_path, change_count, "run", "decisions asked for")
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        (put("kv_router", "scenario", "replay", "router_mode"), "router_mode"),
-        (put(4, "scenario", "replay", "replay_concurrency"), "replay_concurrency"),
-        (put("mooncake-delta", "scenario", "replay", "trace_format"), "mooncake-delta"),
-        (join_sessions, "multi-turn sessions"),
-    ],
-)
-def test_scenario_that_is_not_replayed_is_skipped(
-    change: Change, reason: str, tmp_path: Path
-) -> None:
+def test_scenario_that_is_not_replayed_is_skipped(tmp_path: Path) -> None:
+    change = put("kv_router", "scenario", "replay", "router_mode")
     outcome = check_changed(SCALED, tmp_path, change)
     assert outcome.status is Status.SKIPPED
-    assert reason in outcome.reason
+    assert "router_mode" in outcome.reason
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        put(4, "scenario", "replay", "replay_concurrency"),
+        put("s", "scenario", "workload", "rows", 1, "session_id"),
+    ],
+)
+def test_other_pace_changes_the_run(change: Change, tmp_path: Path) -> None:
+    def join(content: Content) -> None:
+        content["scenario"]["workload"]["rows"][0]["session_id"] = "s"
+        change(content)
+
+    assert check_changed(SCALED, tmp_path, join).status is Status.FAILED
 
 
 @pytest.mark.parametrize(

@@ -1,44 +1,34 @@
-"""Every probe of invalid, odd or impossible input that needs a whole run.
+"""Every probe of invalid, odd or impossible input, from the call to the end of its run.
 
-A probe is a trace, keyword arguments of the reference's entry point and a policy. Ours must end in
-the same way: the same exception type where Python names one, with the reference's text in the
-message, or the same requests with the same outcomes after the same number of ticks. Probes of
-stage ``config`` and the refusals of stage ``replay`` are in ``tests/spec``.
+A probe is a configuration, or keyword arguments of an entry point of the reference with a trace and
+a policy. Ours must end in the same way: the same exception type where Python names one, with the
+reference's text in the message, or the same configuration, or the same requests with the same
+outcomes after the same number of ticks. The types that are ours are listed in
+``docs/differences.md``.
 """
 
 import json
+import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
-from spec.reference_data import load_probes
+from spec.reference_data import load_probes, patched
+from support.source_tree import ROOT
 
-from aisim_gym.errors import UnsupportedError
 from aisim_gym.replay import FleetDescription, Replay, ScalingSnapshot
 from aisim_gym.report import summarize
-from aisim_gym.spec import replay_spec_from_reference_arguments
+from aisim_gym.spec import (
+    parse_launch_config,
+    replay_spec_from_reference_arguments,
+    replay_spec_from_synthetic_arguments,
+)
 
-STAGES = ("decision", "runtime", "workload", "replay")
+DEFAULT_CONFIG = load_probes()["default_config"]
+PROBES = load_probes()["cases"]
 
-NOT_REPLAYED = {
-    "runtime/prompt-exceeds-cache-sglang": "backend",
-    "runtime/generation-exceeds-cache-sglang": "backend",
-    "runtime/prompt-exceeds-max-model-len-sglang": "backend",
-    "runtime/prompt-exceeds-cache-disagg-sglang": "backend",
-    "runtime/sglang-prompt-exceeds-max-prefill": "backend",
-    "runtime/prompt-exceeds-cache-trtllm": "backend",
-    "runtime/generation-exceeds-cache-trtllm": "backend",
-    "runtime/prompt-exceeds-max-model-len-trtllm": "backend",
-    "runtime/prompt-exceeds-cache-disagg-trtllm": "backend",
-    "runtime/unchunked-prompt-exceeds-budget-trtllm": "backend",
-    "workload/missing-timestamp-concurrency": "closed loop",
-    "workload/second-turn-without-timing": "session with two turns",
-    "workload/second-turn-delay-and-timestamp": "session with two turns",
-}
-"""Valid probes that this version refuses to run, and what for."""
-
-PROBES = [case for case in load_probes()["cases"] if case["stage"] in STAGES]
-OURS = [probe for probe in PROBES if probe["id"] not in NOT_REPLAYED]
+pytestmark = pytest.mark.filterwarnings("ignore:the workload's mean rate:UserWarning")
 
 
 class ProbePolicy:
@@ -71,21 +61,26 @@ class ProbePolicy:
 
 def policy_of(probe: dict[str, Any]) -> Any:
     """Return the policy object of a probe, None without one."""
-    policy = probe["input"]["policy"]
+    policy = probe["input"].get("policy")
     if policy is None:
         return None
     return object() if policy.get("object") else ProbePolicy(policy)
 
 
-def run_probe(probe: dict[str, Any], path: Path, policy: Any) -> Replay:
-    """Write the trace of a probe to ``path`` and replay it."""
-    rows = probe["input"]["rows"]
+def run_probe(probe: dict[str, Any], path: Path, policy: Any) -> Any:
+    """Return the normalized configuration of a probe, or its replay; its trace is at ``path``."""
+    given = probe["input"]
+    if probe["stage"] == "config":
+        return parse_launch_config(given["config"]).normalized()
+    if probe["stage"] == "synthetic":
+        arguments = {"capture_per_request": True, **given["kwargs"]}
+        return Replay.run(replay_spec_from_synthetic_arguments(*given["args"], **arguments))
+    rows = given.get("rows", ())
     path.write_text("".join((r if isinstance(r, str) else json.dumps(r)) + "\n" for r in rows))
-    arguments: dict[str, Any] = {"trace_files": [path], **probe["input"]["kwargs"]}
-    if "trace_files" in probe["input"]["kwargs"]:
-        arguments["trace_files"] = [
-            path if file == "$trace" else file for file in arguments["trace_files"]
-        ]
+    arguments = {"trace_files": ["$trace"], **given["kwargs"]}
+    arguments["trace_files"] = [
+        path if file == "$trace" else file for file in arguments["trace_files"]
+    ]
     spec = replay_spec_from_reference_arguments(
         **arguments, scaling_policy=policy, capture_per_request=True
     )
@@ -101,14 +96,16 @@ def error_of(probe: dict[str, Any], path: Path) -> Exception | None:
     return None
 
 
-def probe_id(probe: dict[str, Any]) -> str:
-    return str(probe["id"])
+def probes(status: str, *, config: bool | None = None) -> list[Any]:
+    """Return the probes that end as ``error`` or ``ok``: configurations, runs or both."""
+    return [
+        pytest.param(probe, id=probe["id"])
+        for probe in PROBES
+        if probe["result"]["status"] == status and config in (None, probe["stage"] == "config")
+    ]
 
 
-@pytest.mark.filterwarnings("ignore:the workload's mean rate:UserWarning")
-@pytest.mark.parametrize(
-    "probe", [probe for probe in OURS if probe["result"]["status"] == "error"], ids=probe_id
-)
+@pytest.mark.parametrize("probe", probes("error"))
 def test_probe_fails_like_the_reference(probe: dict[str, Any], tmp_path: Path) -> None:
     expected, path = probe["result"], tmp_path / "trace.jsonl"
     error = error_of(probe, path)
@@ -116,10 +113,13 @@ def test_probe_fails_like_the_reference(probe: dict[str, Any], tmp_path: Path) -
     assert expected["message"].replace("<trace>", str(path)) in str(error)
 
 
-@pytest.mark.filterwarnings("ignore:the workload's mean rate:UserWarning")
-@pytest.mark.parametrize(
-    "probe", [probe for probe in OURS if probe["result"]["status"] == "ok"], ids=probe_id
-)
+@pytest.mark.parametrize("probe", probes("ok", config=True))
+def test_configuration_is_normalized_like_the_reference(probe: dict[str, Any]) -> None:
+    changes = probe["result"]["normalized_changes"]
+    assert run_probe(probe, Path(), None) == patched(DEFAULT_CONFIG, changes)
+
+
+@pytest.mark.parametrize("probe", probes("ok", config=False))
 def test_probe_runs_like_the_reference(probe: dict[str, Any], tmp_path: Path) -> None:
     expected, policy = probe["result"], policy_of(probe)
     report = summarize(run_probe(probe, tmp_path / "trace.jsonl", policy))
@@ -134,13 +134,22 @@ def test_probe_runs_like_the_reference(probe: dict[str, Any], tmp_path: Path) ->
         assert policy.ticks == expected["ticks"]
 
 
-@pytest.mark.parametrize("probe_name", NOT_REPLAYED)
-def test_probe_that_is_not_replayed_says_so(probe_name: str, tmp_path: Path) -> None:
-    probe = next(probe for probe in PROBES if probe["id"] == probe_name)
-    with pytest.raises(UnsupportedError):
-        run_probe(probe, tmp_path / "trace.jsonl", policy_of(probe))
-
-
 def test_no_probe_is_left_out() -> None:
-    assert len(PROBES) == 127
-    assert NOT_REPLAYED.keys() <= {probe["id"] for probe in PROBES}
+    assert len(PROBES) == 218
+    tried = [*probes("error"), *probes("ok", config=True), *probes("ok", config=False)]
+    assert len(tried) == 218
+
+
+def test_page_of_differences_lists_the_exception_types_of_all_probes(tmp_path: Path) -> None:
+    """It counts the probes by the type that the reference raises and the one that we raise."""
+    found: Counter[tuple[str, str]] = Counter()
+    for probe in PROBES:
+        if probe["result"]["status"] == "error":
+            error = error_of(probe, tmp_path / "trace.jsonl")
+            found[probe["result"]["type"], type(error).__name__] += 1
+    text = (ROOT / "docs" / "differences.md").read_text("utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| `(\w+)`[^|]*\| (\d+) \|", text, re.MULTILINE)
+    assert {(theirs, ours): int(count) for theirs, ours, count in rows} == found
+    num_equal = len(PROBES) - found.total()
+    assert f"{found.total()} end in an error" in text
+    assert f"{num_equal} are valid" in text

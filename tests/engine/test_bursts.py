@@ -35,7 +35,7 @@ def rank(**engine: float) -> BlockRank:
 
 def tokens_of(t: BlockRank) -> list[int]:
     """Return how many tokens each sequence emits at the end of the pass, in order."""
-    return [int(t.seqs[s].signal_token) for s in t.signals()]
+    return [int(t.seqs[s].signal_tokens) for s in t.signals()]
 
 
 # E15, E16

@@ -10,7 +10,11 @@ import pytest
 from gymnasium.error import ResetNeeded
 
 from aisim_gym.envs import ScalingEnv
-from aisim_gym.workload import RequestTable, requests_from_arrays
+from aisim_gym.workload import (
+    RequestTable,
+    requests_from_arrays,
+    requests_from_mooncake_rows,
+)
 
 EnvBuilder = Callable[..., ScalingEnv]
 
@@ -44,6 +48,22 @@ def global_random_state() -> tuple[str, str]:
 
 def burst(count: int, input_tokens: int = 300, output_tokens: int = 20) -> RequestTable:
     return requests_from_arrays(np.zeros(count), [input_tokens] * count, [output_tokens] * count)
+
+
+def conversations(count: int, turns: int) -> RequestTable:
+    """Return sessions that start a second apart; each turn comes 2 s after the one before."""
+    rows = [
+        {
+            "session_id": f"s{session}",
+            "delay" if turn else "timestamp": 2000.0 if turn else 1000.0 * session,
+            "input_length": 300,
+            "output_length": 20,
+            "hash_ids": [100 * session + turn],
+        }
+        for session in range(count)
+        for turn in range(turns)
+    ]
+    return requests_from_mooncake_rows(rows)
 
 
 def least(env: ScalingEnv) -> Any:
@@ -229,8 +249,13 @@ def test_disaggregated_pools_may_be_scaled_to_zero(make_env: EnvBuilder) -> None
 # Costs
 
 
-def test_rewards_add_up_to_the_cost_of_the_run(env_id: str, make_env: EnvBuilder) -> None:
-    env = make_env(env_id)
+@pytest.mark.parametrize(
+    "workload", [{}, {"requests": conversations(12, 4)}], ids=["list", "sessions"]
+)
+def test_rewards_add_up_to_the_cost_of_the_run(
+    env_id: str, make_env: EnvBuilder, workload: dict[str, Any]
+) -> None:
+    env = make_env(env_id, **workload)
     seen = play(env, seed=2)
     steps = [step[4] for step in seen[1:]]
     paid_s = float(np.asarray(env.replay.state.pools)["worker_seconds"].sum())

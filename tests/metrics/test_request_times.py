@@ -124,14 +124,6 @@ def test_first_second_and_last_token_are_kept() -> None:
     assert row.emitted_tokens == 4
 
 
-def test_first_outcome_counts() -> None:
-    recorder = Recorder()
-    recorder.end(0, REQUEST_REJECTED, 5.0)
-    recorder.end(0, REQUEST_COMPLETED, 6.0)
-    row = recorder.requests[0]
-    assert (row.status, row.terminal_ms) == (REQUEST_REJECTED, 5.0)
-
-
 def test_nothing_is_known_of_a_new_request() -> None:
     row = make_requests(1)[0]
     assert all(math.isnan(value) for value in (*admission_state(row), row.first_token_ms))

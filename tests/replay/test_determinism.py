@@ -13,22 +13,19 @@ import numpy as np
 import pytest
 from support.audit import differing_tables
 from support.cases import drive
-from support.fixed_cases import BUSY_AGGREGATED, BUSY_DISAGGREGATED
+from support.fixed_cases import BUSY, BUSY_DISAGGREGATED
 from support.fleets import arrivals, small_fleet
 from support.results import results
 
 from aisim_gym.replay import Replay, ScalingDecision
-from aisim_gym.replay.advance import advance
 from aisim_gym.replay.replay import INSTANTS_PER_CALL
 from aisim_gym.spec import replay_spec_from_reference_arguments
 from aisim_gym.workload import requests_from_arrays
 
-CASES = {"agg": BUSY_AGGREGATED, "disagg": BUSY_DISAGGREGATED}
-
 PRINT_DIGESTS = """
-from replay.test_determinism import CASES, digest
-for case in CASES.values():
-    print(digest(case))
+from replay.test_determinism import BUSY, digest
+for name, case in BUSY.items():
+    print(name, digest(case))
 """
 
 
@@ -41,31 +38,35 @@ def digest(case: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@pytest.mark.parametrize("case", BUSY.values(), ids=BUSY)
 def test_second_run_is_equal_byte_for_byte(case: Any) -> None:
     first, second = case.replay(), case.replay()
     assert drive(first, case) == drive(second, case)
     assert differing_tables(first.state, second.state) == []
 
 
-def digests_of_another_process(**variables: str) -> list[str]:
-    """Return the digests of all cases in a process with these environment variables."""
+def digests() -> dict[str, str]:
+    return {name: digest(case) for name, case in BUSY.items()}
+
+
+def digests_of_another_process(**variables: str) -> dict[str, str]:
+    """Return the digests of all cases in a process with these variables; warnings are errors."""
     tests = str(Path(__file__).parents[1])
     path = os.pathsep.join([tests, *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(
-        [sys.executable, "-c", PRINT_DIGESTS],
+        [sys.executable, "-W", "error", "-c", PRINT_DIGESTS],
         env={**os.environ, "PYTHONPATH": path, **variables},
         capture_output=True,
         text=True,
-        check=True,
+        check=False,
     )
-    return done.stdout.split()
+    assert done.returncode == 0, done.stderr
+    return dict(line.split() for line in done.stdout.splitlines())
 
 
 @pytest.mark.parametrize("seed", ["0", "4242"])
 def test_processes_with_different_hash_seeds_agree(seed: str) -> None:
-    ours = [digest(case) for case in CASES.values()]
-    assert digests_of_another_process(PYTHONHASHSEED=seed) == ours
+    assert digests_of_another_process(PYTHONHASHSEED=seed) == digests()
 
 
 @pytest.mark.parametrize(
@@ -74,11 +75,11 @@ def test_processes_with_different_hash_seeds_agree(seed: str) -> None:
     ids=["plain Python", "compiled"],
 )
 def test_compiled_code_and_plain_python_agree(variables: dict[str, str]) -> None:
-    assert digests_of_another_process(**variables) == [digest(case) for case in CASES.values()]
+    assert digests_of_another_process(**variables) == digests()
 
 
 def test_interleaved_runs_do_not_disturb_each_other() -> None:
-    cases = [*CASES.values(), *CASES.values()]
+    cases = [*BUSY.values(), *BUSY.values()]
     alone = [case.replay() for case in cases]
     expected = [drive(replay, case) for replay, case in zip(alone, cases, strict=True)]
     together = [case.replay() for case in cases]
@@ -95,7 +96,7 @@ def test_interleaved_runs_do_not_disturb_each_other() -> None:
         assert differing_tables(replay.state, other.state) == []
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@pytest.mark.parametrize("case", BUSY.values(), ids=BUSY)
 def test_run_is_the_same_however_many_instants_one_call_covers(
     case: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,11 +159,3 @@ def test_one_table_of_requests_serves_many_runs() -> None:
     first.advance_to_tick()
     second.advance_to_tick()
     assert differing_tables(first.state, second.state) == []
-
-
-@pytest.mark.skipif(not hasattr(advance, "signatures"), reason="nothing is compiled")
-def test_kernel_is_compiled_once_for_all_kinds_of_runs() -> None:
-    for case in CASES.values():
-        drive(case.replay(), case)
-    signatures: list[Any] = getattr(advance, "signatures", [])
-    assert len(signatures) == 1

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.audit import (
+    check_arrivals,
     check_nothing_left,
     check_pools,
     check_ranks,
@@ -27,10 +28,18 @@ from support.fleets import small_fleet
 from support.results import results
 from support.small_tables import shrink_tables
 
-from aisim_gym.engine.tables import ROLE_DECODE
+from aisim_gym.engine.backend import Backend
+from aisim_gym.engine.tables import NONE, ROLE_AGGREGATED, ROLE_DECODE
 from aisim_gym.errors import ReplayError
 from aisim_gym.fleet.tables import DECODE, PREFILL
-from aisim_gym.metrics.request_times import REQUEST_COMPLETED
+from aisim_gym.fleet.world_state import WorldState
+from aisim_gym.fleet.worlds import WORLD_TYPES
+from aisim_gym.metrics.request_times import (
+    REQUEST_CANCELED,
+    REQUEST_COMPLETED,
+    REQUEST_FAILED,
+    REQUEST_OPEN,
+)
 from aisim_gym.replay import Replay, ScalingSnapshot
 from aisim_gym.workload import requests_from_arrays
 
@@ -40,6 +49,7 @@ FEWER = settings(SLOW, max_examples=max(10, SLOW.max_examples // 2))
 
 def check_all(replay: Replay) -> None:
     check_requests(replay.state)
+    check_arrivals(replay.state)
     check_ranks(replay.state)
     check_pools(replay.state)
 
@@ -59,7 +69,17 @@ def test_finished_run_leaves_nothing_behind(case: Case) -> None:
     outcome = drive(replay, case)
     if outcome.error is None:
         check_nothing_left(replay.state)
-        assert (replay.state.requests["status"] != 0).all()
+        check_every_session_ended(replay.state)
+
+
+def check_every_session_ended(state: WorldState) -> None:
+    """Every request has ended, but for turns behind one that failed or was canceled."""
+    requests = np.asarray(state.requests)
+    for row in np.flatnonzero(requests["status"] == REQUEST_OPEN).tolist():
+        before = requests[row - 1]
+        assert requests["session"][row] == before["session"] != NONE
+        assert requests["is_arrived"][row] == 0
+        assert before["status"] in (REQUEST_OPEN, REQUEST_FAILED, REQUEST_CANCELED)
 
 
 @SLOW
@@ -88,12 +108,9 @@ def test_clock_goes_forward_and_stays_within_the_limit(case: Case) -> None:
     assert replay.now_ms <= (math.inf if limit_ms is None else limit_ms)
 
 
-STAGES = (
-    "arrival_ms",
-    "first_admit_ms",
-    "prefill_admit_ms",
-    "source_held_ms",
-    "destination_reserved_ms",
+PREFILL_STAGES = ("first_admit_ms", "prefill_admit_ms", "source_held_ms")
+RESERVATION = ("destination_reserved_ms",)
+LATER_STAGES = (
     "destination_activated_ms",
     "decode_admit_ms",
     "first_token_ms",
@@ -108,8 +125,12 @@ STAGES = (
 def test_stages_of_a_request_follow_each_other(case: Case) -> None:
     replay = case.replay()
     drive(replay, case)
-    for row in np.asarray(replay.state.requests):
-        times = [row[stage] for stage in STAGES if not math.isnan(row[stage])]
+    stages = (*PREFILL_STAGES, *RESERVATION, *LATER_STAGES)
+    if replay.state.clock[0].reserves_first:
+        stages = (*RESERVATION, *PREFILL_STAGES, *LATER_STAGES)
+    requests = np.asarray(replay.state.requests)
+    for row in requests[requests["is_arrived"] == 1]:
+        times = [row[stage] for stage in ("arrival_ms", *stages) if not math.isnan(row[stage])]
         if row["emitted_tokens"] == 1:  # its last token is its first, it has no second one
             assert math.isnan(row["second_token_ms"])
         assert times == sorted(times), row
@@ -122,14 +143,19 @@ def test_stages_of_a_request_follow_each_other(case: Case) -> None:
 def test_completed_requests_get_the_tokens_they_ask_for(case: Case) -> None:
     replay = case.replay()
     drive(replay, case)
-    limit = replay.state.engines[DECODE].max_model_len
-    assert replay.state.engines[DECODE].role in (0, ROLE_DECODE)
-    for row in np.asarray(replay.state.requests):
-        room = limit - row["input_tokens"]
+    state = replay.state
+    backend: Backend = getattr(WORLD_TYPES[int(state.clock[0].backend)], "backend")  # noqa: B009
+    engine = state.engines[DECODE]
+    assert engine.role in (ROLE_AGGREGATED, ROLE_DECODE)
+    for row in np.asarray(state.requests):
+        limit = backend.output_limit(
+            state.world(), engine, int(row["input_tokens"]), int(row["output_tokens"])
+        )
+        limit = min(limit, max(0, engine.max_model_len - row["input_tokens"]))
         if row["status"] == REQUEST_COMPLETED:
-            assert row["emitted_tokens"] == min(row["output_tokens"], max(room, 0))
+            assert row["emitted_tokens"] == limit
         else:
-            assert row["emitted_tokens"] <= row["output_tokens"]
+            assert row["emitted_tokens"] <= limit
 
 
 @SLOW
@@ -142,7 +168,7 @@ def test_windows_add_up_to_the_whole_run(case: Case) -> None:
     if replay.snapshot is not None:
         windows = windows[:-1]
     assert sum(window.num_req for window in windows) + rest.num_req == (
-        replay.state.clock[0].next_arrival
+        replay.state.clock[0].arrived_requests
     )
     completed = replay.state.requests["status"] == REQUEST_COMPLETED
     assert sum(window.shape_count for window in windows) + rest.shape_count == completed.sum()

@@ -4,6 +4,7 @@ import json
 import uuid
 
 from support.fleets import SmallRun, arrivals, every, run_small, small_fleet
+from support.sessions import run_turns, turn
 
 from aisim_gym.report import RequestRecords
 
@@ -95,3 +96,29 @@ def test_rejected_request_was_routed_but_never_admitted() -> None:
 def test_single_token_has_no_gap() -> None:
     (record,) = records_of(run_small(small_fleet(workers=1), arrivals([0.0], 8, 1)))
     assert (record["ttft_ms"], record["ttst_ms"], record["itl_ms"]) == (10.0, None, None)
+
+
+def test_turns_are_sorted_by_arrival_then_session_and_numbered_by_session() -> None:
+    turns = [turn("b", timestamp=5), turn("a", timestamp=5), turn("b", delay=0)]
+    records = records_of(run_turns(small_fleet(workers=1), turns))
+    assert [(r["session_id"], r["turn_index"]) for r in records] == [("b", 0), ("a", 0), ("b", 1)]
+    numbers = [uuid.UUID(record["uuid"]).int for record in records]
+    assert numbers == [1, 3, 2]
+    assert records.row.tolist() == [0, 1, 2]
+
+
+def test_destination_comes_before_the_prompt_in_the_routes_of_sglang() -> None:
+    engine = {"backend": "sglang", "num_gpu_blocks": 16}
+    (record,) = records_of(
+        run_small(small_fleet(prefill=1, decode=1, engine=engine), arrivals([0]))
+    )
+    assert [entry["pool"] for entry in record["routing_history"]] == ["decode", "prefill"]
+    assert [entry["pool"] for entry in record["admission_history"]] == ["prefill", "decode"]
+    assert (record["destination_reserved_ms"], record["source_held_ms"]) == (0.0, 10.0)
+
+
+def test_burst_has_gaps_of_zero() -> None:
+    engine = {"aic_nextn": 2, "aic_nextn_accept_rates": "1,1"}
+    (record,) = records_of(run_small(small_fleet(workers=1, engine=engine), arrivals([0.0], 8, 6)))
+    assert (record["ttft_ms"], record["ttst_ms"], record["itl_ms"]) == (11.0, 0.0, 0.2)
+    assert record["output_length"] == 6

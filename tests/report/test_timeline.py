@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from support.fleets import arrivals, every, run_small, small_fleet
+from support.sessions import run_turns, turn
 
 from aisim_gym.fleet.tables import DECODE, PREFILL
 from aisim_gym.report.timeline import Timeline, choose_window_s, summarize_latencies
@@ -42,6 +43,18 @@ def test_arrivals_and_latencies_cover_every_request() -> None:
     assert timeline.not_completed_rps.sum() == 0.0
     assert timeline.ttft.value_ms.tolist() == pytest.approx(run.column("ttft_ms"))
     assert timeline.itl.value_ms.size == 50
+
+
+def test_turns_of_sessions_are_taken_by_arrival() -> None:
+    """In the table the second turn of the first session lies before the second session."""
+    turns = [turn("a", timestamp=0), turn("b", timestamp=2500), turn("a", delay=4000)]
+    timeline = Timeline.of(run_turns(small_fleet(workers=1), turns).replay)
+    assert timeline.ttft.arrival_s.tolist() == [0.0, 2.5, 4.01]
+    assert timeline.window_s == 1.0
+    assert timeline.ttft.p50_ms.tolist() == pytest.approx(
+        [10.0, np.nan, 10.0, np.nan, 10.0], nan_ok=True
+    )
+    assert timeline.arrivals_rps.tolist() == [1.0, 0.0, 1.0, 0.0, 1.0]
 
 
 def test_paused_run_shows_what_has_not_completed() -> None:

@@ -12,18 +12,24 @@ from aisim_gym.engine.slices import NUM_CLASSES, size_class
 from aisim_gym.engine.tables import (
     NONE,
     PENDING,
+    PREBUILT,
+    PREEMPT_NONE,
     QUEUES_PER_RANK,
     RUNNING,
     SEQ_ENDED,
     SEQ_HELD,
     SEQ_PENDING,
+    SEQ_PREBUILT,
     SEQ_RESERVED,
     SEQ_RUNNING,
     SEQ_WAITING,
     WAITING,
+    EngineRow,
+    RankRow,
     SeqRow,
 )
 from aisim_gym.fleet.tables import (
+    ACTION_RESERVE,
     ACTION_SUBMIT,
     DECODE,
     EVENT_TRANSFER_END,
@@ -34,6 +40,7 @@ from aisim_gym.fleet.tables import (
     WORKER_STARTING,
 )
 from aisim_gym.fleet.world_state import WorldState
+from aisim_gym.fleet.worlds import WORLD_TYPES, SglangWorld
 from aisim_gym.metrics.request_times import REQUEST_OPEN
 
 _NOT_COMPARED = {"clock": {"instants_left", "room_kind", "room_amount"}}
@@ -91,53 +98,87 @@ def actions(state: WorldState) -> list[list[int]]:
 
 
 def places(state: WorldState) -> dict[str, set[int]]:
-    """Return where each request that has arrived is (rulings.md 12)."""
-    arrived = int(state.clock[0].next_arrival)
-    status = np.asarray(state.requests)["status"][:arrived]
-    finished = set(np.flatnonzero(status != REQUEST_OPEN).tolist())
+    """Return where each request that has arrived is (rulings.md 12).
+
+    What a rank does in a pass is decided at its start, so a request whose last token is on its way
+    is neither waiting nor running any more.
+    """
+    reserves_first = state.clock[0].reserves_first == 1
+    finished = set(np.flatnonzero(state.requests["status"] != REQUEST_OPEN).tolist())
     events = np.asarray(state.events)[: int(state.clock[0].event_count)]
     ends = events[events["rank"] == EVENT_TRANSFER_END]
-    found: dict[str, set[int]] = {"in transfer": set(ends["subject"].tolist()) - finished}
-    found["queued"] = {
+    in_transfer = set(ends["subject"].tolist())
+    first_actions = (ACTION_SUBMIT, ACTION_RESERVE) if reserves_first else (ACTION_SUBMIT,)
+    queued = {
         request
         for queue in actions(state)
         for request in queue
-        if state.handoffs[request].action == ACTION_SUBMIT
+        if state.handoffs[request].action in first_actions
     }
+    found: dict[str, set[int]] = {"in transfer": in_transfer, "queued": queued}
     for rank in range(int(sum(state.pools["num_ranks"]))):
         pool = ("prefill", "decode")[int(state.workers[state.ranks[rank].worker].pool)]
-        for kind, name in ((WAITING, "waiting"), (RUNNING, "running")):
+        for kind, name in ((WAITING, "waiting"), (PREBUILT, "waiting"), (RUNNING, "running")):
             requests = [int(seq.request) for seq in queued_seqs(state, rank, kind)]
             assert len(set(requests)) == len(requests)
             found.setdefault(f"{name} at {pool}", set()).update(requests)
     of_status: dict[int, set[int]] = {}
     for _, seq in live_seqs(state):
         of_status.setdefault(int(seq.status), set()).add(int(seq.request))
-    found["ends with the pass in flight"] = of_status.get(SEQ_ENDED, set())
-    found["reserved, not yet running"] = (
-        of_status.get(SEQ_RESERVED, set()) - found["in transfer"] - finished
-    )
+    held, reserved = of_status.get(SEQ_HELD, set()), of_status.get(SEQ_RESERVED, set())
+    ending = set(of_status.get(SEQ_ENDED, set()))
+    if reserves_first:
+        # A destination without blocks, or with them before the prompt is computed, is not a place
+        # of its own: its request is at the prefill worker, or queued for it.
+        queued |= of_status.get(SEQ_PENDING, set())
+        prefilled = {request for request in held if state.handoffs[request].is_held == 1}
+        ending |= held - prefilled
+        reserved = reserved & prefilled
+    found["ends with the pass in flight"] = ending
+    found["reserved, not yet running"] = reserved - in_transfer
     found["prefilled and held"] = {
         request
-        for request in of_status.get(SEQ_HELD, set()) - finished
-        if state.handoffs[request].is_reserved == 0
+        for request in held
+        if not reserves_first and not state.handoffs[request].is_reserved
     }
-    found["finished"] = finished
-    return found
+    return {**{name: requests - finished for name, requests in found.items()}, "finished": finished}
 
 
 def check_requests(state: WorldState) -> None:
     """Assert that each request that has arrived is in exactly one place."""
-    arrived = int(state.clock[0].next_arrival)
+    arrived = np.flatnonzero(state.requests["is_arrived"] == 1).tolist()
     found = places(state)
     counts = Counter(request for requests in found.values() for request in requests)
-    assert counts == Counter(range(arrived)), found
-    num_open = arrived - len(found["finished"])
+    assert counts == Counter(arrived), found
+    assert state.clock[0].arrived_requests == len(arrived)
+    num_open = len(arrived) - len(found["finished"])
     if state.clock[0].is_disaggregated == 0:
         assert state.clock[0].in_flight == num_open
     else:
         counted = np.flatnonzero(np.asarray(state.handoffs)["is_counted"] == 1).tolist()
         assert state.clock[0].in_flight == len(counted) >= num_open
+
+
+def check_arrivals(state: WorldState) -> None:
+    """Assert that sessions have one turn in flight at most, and the loop is within its bound."""
+    clock, requests = state.clock[0], np.asarray(state.requests)
+    is_open = (requests["is_arrived"] == 1) & (requests["status"] == REQUEST_OPEN)
+    busy: Counter[int] = Counter(requests["session"][is_open].tolist())
+    if len(state.sessions) == 0:
+        assert set(busy) <= {NONE}
+        assert clock.max_in_flight == 0 or clock.in_flight <= clock.max_in_flight
+        return
+    assert max(busy.values(), default=0) <= 1
+    for row, session in enumerate(np.asarray(state.sessions)):
+        turns = requests[session["first"] : session["end"]]
+        arrived = int(turns["is_arrived"].sum())
+        assert (turns["is_arrived"][:arrived] == 1).all()
+        assert (turns["session"] == row).all()
+    active = [
+        session["next_turn"] < session["end"] or busy[row] > 0
+        for row, session in enumerate(np.asarray(state.sessions)[: int(clock.next_arrival)])
+    ]
+    assert clock.max_in_flight == 0 or sum(active) <= clock.max_in_flight
 
 
 def check_ranks(state: WorldState) -> None:
@@ -146,35 +187,103 @@ def check_ranks(state: WorldState) -> None:
     assert len(free_blocks) == state.arena[0].block_free_count
     is_resident = np.ones(len(state.blocks), np.bool_)
     is_resident[free_blocks] = False
+    free_nodes = _chain(state.nodes["parent"], int(state.arena[0].node_free))
+    assert len(free_nodes) == state.arena[0].node_free_count
+    nodes_in_use = set(range(len(state.nodes))) - set(free_nodes)
     free_seqs = _chain(state.seqs["next"], int(state.arena[0].seq_free))
-    seqs = live_seqs(state)
+    seqs = [seq for _, seq in live_seqs(state)]
     assert len(free_seqs) == state.arena[0].seq_free_count == len(state.seqs) - len(seqs)
-    users: Counter[int] = Counter()
     for rank_id in range(int(sum(state.pools["num_ranks"]))):
         rank = state.ranks[rank_id]
         engine = state.engines[state.workers[rank.worker].pool]
-        own = [seq for _, seq in seqs if seq.rank == rank_id]
+        own = [seq for seq in seqs if seq.rank == rank_id]
         assert rank.owned_seqs == len(own)
         assert rank.private_blocks == sum(int(seq.private_blocks) for seq in own)
         assert rank.reserved_blocks == sum(int(seq.reserved_blocks) for seq in own)
         assert rank.reserved_seqs == sum(seq.status == SEQ_RESERVED for seq in own)
-        for seq in own:
-            blocks = state.entries[seq.entry_start :][: int(seq.resident_blocks)].tolist()
-            users.update(blocks)
-            for k, b in enumerate(blocks):
-                assert state.blocks[b].content == block_content(seq, state.contents, k)
-        mine = np.flatnonzero(is_resident & (state.blocks["rank"] == rank_id))
-        assert rank.resident_blocks == len(mine)
-        lru = _chain(state.blocks["lru_next"], int(rank.lru_first))
-        assert sorted(lru) == sorted(mine[state.blocks["refs"][mine] == 0].tolist())
-        assert rank.evictable_blocks == len(lru)
+        resident = np.flatnonzero(is_resident & (state.blocks["rank"] == rank_id)).tolist()
+        assert rank.resident_blocks == len(resident)
         used = rank.resident_blocks + rank.private_blocks + rank.reserved_blocks
         assert 0 <= used <= engine.num_blocks
+        if uses_tree(state):
+            mine = {n for n in nodes_in_use if state.nodes[n].rank == rank_id}
+            _check_tree(state, rank, own, mine, resident)
+        else:
+            _check_pool(state, rank, own, resident)
+            _check_promises(engine, rank, own)
         _check_queues(state, rank_id)
-    resident = np.flatnonzero(is_resident)
-    assert {b: int(state.blocks[b].refs) for b in resident.tolist() if state.blocks[b].refs} == (
-        dict(users)
-    )
+
+
+def uses_tree(state: WorldState) -> bool:
+    """Return whether pages are kept in radix trees (SGLang)."""
+    return WORLD_TYPES[int(state.clock[0].backend)] is SglangWorld
+
+
+def _check_pool(state: WorldState, rank: RankRow, own: list[SeqRow], resident: list[int]) -> None:
+    """Assert that listed blocks are the prompts' and that those without user are evictable."""
+    users: Counter[int] = Counter()
+    for seq in own:
+        blocks = state.entries[seq.entry_start :][: int(seq.resident_blocks)].tolist()
+        users.update(blocks)
+        for k, b in enumerate(blocks):
+            assert state.blocks[b].content == block_content(seq, state.contents, k)
+    assert {b: int(state.blocks[b].refs) for b in resident} == {b: users[b] for b in resident}
+    assert users.keys() <= set(resident)
+    lru = _chain(state.blocks["lru_next"], int(rank.lru_first))
+    assert sorted(lru) == sorted(b for b in resident if users[b] == 0)
+    assert rank.evictable_blocks == len(lru)
+
+
+def _check_promises(engine: EngineRow, rank: RankRow, own: list[SeqRow]) -> None:
+    """Assert that a rank that never preempts has room for whatever it promised."""
+    if engine.preemption != PREEMPT_NONE:
+        assert rank.promised_blocks == 0
+        return
+    size = int(engine.block_size)
+    promised = 0
+    for seq in own:
+        full = -(-int(seq.prompt_tokens + seq.max_output_tokens) // size)
+        if seq.status == SEQ_RESERVED:
+            promised += full - int(seq.reserved_blocks)
+    assert rank.promised_blocks == promised
+
+
+def _check_tree(
+    state: WorldState, rank: RankRow, own: list[SeqRow], mine: set[int], resident: list[int]
+) -> None:
+    """Assert that a radix tree holds the rank's pages, locked where sequences need them."""
+    locks: Counter[int] = Counter()
+    for seq in own:
+        path, n = [], int(seq.node)
+        while n not in (NONE, int(rank.root)):
+            path.append(n)
+            n = int(state.nodes[n].parent)
+        locks.update(path)
+        pages = [page for n in reversed(path) for page in _pages(state, n)]
+        assert len(pages) == seq.resident_blocks
+        for k, page in enumerate(pages):
+            assert state.blocks[page].content == block_content(seq, state.contents, k)
+    edges = mine - {int(rank.root)}
+    assert len(mine) == len(edges) + (rank.root != NONE)
+    assert sorted(page for n in edges for page in _pages(state, n)) == sorted(resident)
+    parents = Counter(int(state.nodes[n].parent) for n in edges)
+    for n in mine:
+        node = state.nodes[n]
+        assert node.locks == locks[n]
+        assert node.num_children == parents[n]
+    unlocked = sum(int(state.nodes[n].num_blocks) for n in edges if locks[n] == 0)
+    assert rank.evictable_blocks == unlocked
+
+
+def _pages(state: WorldState, n: int) -> list[int]:
+    """Return the block rows of a node's edge."""
+    node, pages = state.nodes[n], []
+    b = int(node.first_block)
+    for _ in range(int(node.num_blocks)):
+        pages.append(b)
+        b = int(state.blocks[b].lru_next)
+    assert pages[-1] == node.last_block
+    return pages
 
 
 def check_pools(state: WorldState) -> None:
@@ -195,7 +304,8 @@ def check_nothing_left(state: WorldState) -> None:
     for rank in (state.ranks[row] for row in range(len(state.ranks))):
         assert rank.resident_blocks - rank.evictable_blocks == 0
         assert rank.private_blocks == rank.reserved_blocks == rank.reserved_seqs == 0
-        assert rank.queued_new == rank.queued_decode == 0
+        assert rank.queued_new == rank.queued_decode == rank.promised_blocks == 0
+    assert (state.nodes["locks"] == 0).all()
     assert not any(actions(state))
     assert state.clock[0].in_flight == state.clock[0].open_handoffs == 0
     for array, heads in ((state.entries, state.entry_heads), (state.gaps, state.gap_heads)):
@@ -216,24 +326,34 @@ def _check_queues(state: WorldState, rank_id: int) -> None:
     rank = state.ranks[rank_id]
     waiting = queued_seqs(state, rank_id, WAITING)
     pending = queued_seqs(state, rank_id, PENDING)
+    prebuilt = queued_seqs(state, rank_id, PREBUILT)
     assert all(seq.status == SEQ_WAITING for seq in waiting)
     assert all(seq.status == SEQ_PENDING for seq in pending)
+    assert all(seq.status == SEQ_PREBUILT for seq in prebuilt)
     assert all(seq.status == SEQ_RUNNING for seq in queued_seqs(state, rank_id, RUNNING))
     reserved = [
         seq for _, seq in live_seqs(state) if seq.rank == rank_id and seq.status == SEQ_RESERVED
     ]
-    new = [int(seq.prompt_tokens) for seq in waiting if not seq.was_admitted | seq.is_destination]
-    decodes = [
-        int(seq.prompt_tokens + (0 if seq.is_destination else seq.generated_tokens))
-        for seq in (*waiting, *pending, *reserved)
-        if seq.was_admitted | seq.is_destination
-    ]
+    queued = [*waiting, *prebuilt, *pending, *reserved]
+    loads = [_load_of(seq, uses_tree(state)) for seq in queued]
+    new = [tokens for is_decode, tokens in loads if not is_decode]
+    decodes = [tokens for is_decode, tokens in loads if is_decode]
     assert _moments(new) == (rank.queued_new, rank.queued_new_tokens, rank.queued_new_squares)
     assert _moments(decodes) == (
         rank.queued_decode,
         rank.queued_decode_tokens,
         rank.queued_decode_squares,
     )
+
+
+def _load_of(seq: SeqRow, uses_pages: bool) -> tuple[bool, int]:
+    """Return whether a queued sequence counts as a decode, and with how many tokens."""
+    length = int(seq.prompt_tokens + seq.generated_tokens)
+    if uses_pages:
+        return bool(seq.is_destination or seq.generated_tokens > 0), length
+    if seq.is_destination:
+        return True, int(seq.prompt_tokens)
+    return bool(seq.was_admitted), length
 
 
 def _moments(values: Iterable[int]) -> tuple[int, int, int]:

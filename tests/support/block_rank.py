@@ -93,7 +93,7 @@ class BlockRank(RankTables):
                 return emitted
             self.run_pass()
             signals = self.signals()
-            emitted.append([int(self.seqs[s].signal_token) for s in signals])
+            emitted.append([int(self.seqs[s].signal_tokens) for s in signals])
             for s in signals:
                 if self.seqs[s].signal_end != END_NONE and self.seqs[s].status != SEQ_HELD:
                     self.delete(s)
@@ -115,7 +115,7 @@ class BlockRank(RankTables):
 
     def emitted(self) -> list[int]:
         """Return the sequences that get tokens at the end of the pass, in order."""
-        return [s for s in self.signals() if self.seqs[s].signal_token > 0]
+        return [s for s in self.signals() if self.seqs[s].signal_tokens > 0]
 
     def _chain(self, s: int, link: str) -> list[int]:
         found: list[int] = []

@@ -341,7 +341,7 @@ def run_requests(
         now_ms = float(work.end_ms)
         for s in rank.signals():
             seq, row = rank.t.seqs[s], rows[s]
-            log.tokens[row] += [now_ms] * int(seq.signal_token)
+            log.tokens[row] += [now_ms] * int(seq.signal_tokens)
             if seq.signal_end != END_NONE:
                 log.ends[row] = now_ms
                 if seq.signal_end == END_REJECTED:

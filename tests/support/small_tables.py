@@ -3,7 +3,7 @@
 import numpy as np
 
 from aisim_gym.engine.slices import make_heads
-from aisim_gym.engine.tables import NONE, BlockRow, SeqRow
+from aisim_gym.engine.tables import NONE, BlockRow, NodeRow, SeqRow
 from aisim_gym.fleet.tables import EventRow, OperationRow
 from aisim_gym.fleet.world_state import WorldState, add_free_seqs
 from aisim_gym.metrics.request_times import AdmissionRow
@@ -11,7 +11,7 @@ from aisim_gym.tables import make_table
 
 
 def shrink_tables(state: WorldState) -> None:
-    """Give a run that has not started one sequence, one block row and three events at most.
+    """Give a run that has not started one sequence, one block row, one node and three events.
 
     The first tick is armed without asking for room, a pass leaves two events free.
     """
@@ -24,6 +24,10 @@ def shrink_tables(state: WorldState) -> None:
     for name in ("bucket_first", "bucket_last", "lru_next"):
         state.blocks[name][:] = NONE
     arena.block_free, arena.block_free_count = 0, 1
+    if len(state.nodes):
+        state.nodes = make_table(NodeRow, 1)
+        state.nodes[0].bucket_first = state.nodes[0].parent = NONE
+        arena.node_free, arena.node_free_count = 0, 1
     state.entries, state.entry_heads = np.zeros(0, np.int64), make_heads()
     state.gaps, state.gap_heads = np.zeros(0, np.float64), make_heads()
     state.events = make_table(EventRow, 3)
