@@ -146,7 +146,8 @@ class RequestRecords:
     def _sessions(self) -> list[str] | list[None]:
         if not self._session_ids:
             return self._nulls()
-        return [self._session_ids[session] for session in self._requests["session"].tolist()]
+        sessions: list[int] = self._requests["session"].tolist()
+        return [self._session_ids[session] for session in sessions]
 
     def _nulls(self) -> list[None]:
         return [None] * len(self)

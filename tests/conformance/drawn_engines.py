@@ -85,7 +85,7 @@ def _limits() -> st.SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries(
         {
             "max_num_seqs": st.sampled_from([256, None, 1, 2, 3, 5, 8]),
-            "max_model_len": st.sampled_from([None] * 8 + [8, 16, 30, 60, 100]),
+            "max_model_len": st.sampled_from([None] * 12 + [16, 30, 60, 100, 150]),
         }
     )
 
@@ -101,7 +101,7 @@ def _schedulers(draw: st.DrawFn, backend: str, block_size: int, dp_size: int) ->
             "sglang": {
                 "schedule_policy": draw(st.sampled_from(["fifo", "lpm"])),
                 "chunked_prefill_size": max(least, blocks) * block_size,
-                "max_prefill_tokens": draw(st.sampled_from([16384, 16384, 8, 17, 32, 100])),
+                "max_prefill_tokens": draw(st.sampled_from([16384] * 4 + [200, 100, 40, 17])),
                 "clip_max_new_tokens": draw(st.sampled_from([4096, 4096, 0, 1, 4, 10])),
                 "schedule_conservativeness": draw(st.sampled_from([1.0, 1.0, 0.0, 0.3, 0.7, 1.7])),
             },

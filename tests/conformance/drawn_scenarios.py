@@ -79,9 +79,9 @@ def _longest(launches: dict[str, Any], *, is_scarce: bool) -> st.SearchStrategy[
         launch["engine"]["num_gpu_blocks"] * launch["engine"]["block_size"]
         for launch in launches.values()
     )
-    shares = [(0.3, 0.5), (0.4, 0.3)] if is_scarce else [(0.3, 0.3), (0.6, 0.3), (0.9, 0.4)]
-    if not is_scarce and smallest < 100:
-        shares.append((1.5, 0.3))
+    shares = [(0.3, 0.5), (0.4, 0.3)] if is_scarce else [(0.3, 0.3), (0.3, 0.3), (0.6, 0.3)]
+    if not is_scarce and smallest < 200:  # some requests will never fit
+        shares += [(0.9, 0.4), (1.5, 0.3)]
     return st.sampled_from(shares).map(
         lambda share: (
             max(1, min(150, int(smallest * share[0]))),

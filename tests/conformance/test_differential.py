@@ -4,14 +4,13 @@ What differs is written to a golden file, smaller and smaller while Hypothesis s
 differential`` tries many more scenarios and counts what they were.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from conformance.drawn_scenarios import BACKENDS, scenarios
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.oracle import Oracle, why_no_oracle
+from support.oracle import Oracle
 from support.oracle_comparison import Differential
 
 
@@ -22,12 +21,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def differential(folder: Path) -> Iterator[Differential]:
-    """The reference, if it is there, beside us."""
-    if reason := why_no_oracle():
-        pytest.skip(reason)
-    with Oracle() as oracle:
-        yield Differential(oracle, folder)
+def differential(oracle: Oracle, folder: Path) -> Differential:
+    """The reference beside us."""
+    return Differential(oracle, folder)
 
 
 @pytest.mark.slow

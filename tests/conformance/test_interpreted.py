@@ -15,6 +15,14 @@ from aisim_gym.replay.advance import advance
 IS_INTERPRETED = os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
 
 SLICE = (
+    "agg-sglang-delta-01",
+    "agg-sglang-dp-01",
+    "agg-sglang-kvpressure-01",
+    "agg-sglang-maxlen-01",
+    "agg-sglang-options-01",
+    "agg-trtllm-kvpressure-01",
+    "agg-trtllm-maxlen-01",
+    "agg-trtllm-spec-01",
     "agg-vllm-chunked-01",
     "agg-vllm-coincide-01",
     "agg-vllm-dp-02",
@@ -23,6 +31,12 @@ SLICE = (
     "agg-vllm-micro-01",
     "agg-vllm-prefix-07",
     "agg-vllm-scale-zero-01",
+    "agg-vllm-sessions-01",
+    "agg-vllm-specrng-01",
+    "disagg-sglang-kvpressure-01",
+    "disagg-sglang-prefix-01",
+    "disagg-trtllm-reject-01",
+    "disagg-vllm-concurrency-01",
     "disagg-vllm-dp-02",
     "disagg-vllm-error-02",
     "disagg-vllm-kvpressure-01",

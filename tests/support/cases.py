@@ -161,7 +161,7 @@ def _block_engines(worker_type: str, backend: str) -> st.SearchStrategy[dict[str
         "enable_chunked_prefill": st.booleans(),
         "max_num_seqs": st.one_of(st.none(), st.integers(1, 4)),
         "max_num_batched_tokens": st.one_of(st.none(), st.integers(4, 64)),
-        "max_model_len": st.one_of(st.none(), st.integers(20, 60)),
+        "max_model_len": st.one_of(st.none(), st.integers(8, 60)),
         "speedup_ratio": st.sampled_from([0.0, 1.0, 2.0]),
     }
     if backend == "vllm":
@@ -199,7 +199,7 @@ def _sglang_engines(worker_type: str) -> st.SearchStrategy[dict[str, Any]]:
         optional={
             "enable_prefix_caching": st.booleans(),
             "max_num_seqs": st.one_of(st.none(), st.integers(1, 4)),
-            "max_model_len": st.one_of(st.none(), st.integers(20, 60)),
+            "max_model_len": st.one_of(st.none(), st.integers(8, 60)),
             "speedup_ratio": st.sampled_from([0.0, 1.0, 2.0]),
             "prefill_decode_interval": st.integers(0, 3),
         },

@@ -14,7 +14,7 @@ from typing import Any
 from support.oracle import VERSION
 
 from aisim_gym.conformance import Golden, ScenarioRun
-from aisim_gym.conformance.compare import WALL_CLOCK_KEYS
+from aisim_gym.conformance.compare import OPTIONAL_COLUMNS, WALL_CLOCK_KEYS
 from aisim_gym.conformance.golden import FORMAT
 
 Record = dict[str, Any]
@@ -124,14 +124,18 @@ def _content(record: Record) -> str:
 
 
 def _columns(records: list[Record], row_of: dict[str, int]) -> dict[str, list[Any]]:
-    """Return the records by row, without their ids and without columns of nulls."""
+    """Return the records by row, without their ids and without columns that say nothing."""
     ordered = sorted(records, key=lambda record: row_of[record["uuid"]])
     columns: dict[str, list[Any]] = {"row": [row_of[record["uuid"]] for record in ordered]}
     for name in ordered[0] if ordered else ():
         values = [_without_nulls(record[name]) for record in ordered]
-        if name != "uuid" and any(value is not None for value in values):
+        if name in OPTIONAL_COLUMNS or (name != "uuid" and any(map(_says_something, values))):
             columns[name] = values
     return columns
+
+
+def _says_something(value: Any) -> bool:
+    return value is not None and value != []
 
 
 def _without_nulls(value: Any) -> Any:
