@@ -58,12 +58,6 @@ def next_encoder_ms(
 
 
 @kernel
-def num_parked(encoder: EncoderRow, heap: TimerHeapRow) -> int:
-    """Return how many requests have arrived and not been delivered; they count as in flight."""
-    return int(encoder.num_waiting + heap.num_timers)
-
-
-@kernel
 def start_batches(
     encoder: EncoderRow,
     free_ms: NDArray[np.float64],
@@ -72,8 +66,8 @@ def start_batches(
     heap: TimerHeapRow,
     deliveries: Table[TimerRow],
     now_ms: float,
-) -> bool:
-    """Let idle encoders take what waits; return whether any did.
+) -> None:
+    """Let idle encoders take what waits.
 
     Args:
         encoder: Modified in place.
@@ -84,7 +78,6 @@ def start_batches(
         deliveries: One timer per request on its way; must have room for all that wait.
         now_ms: Start of the batches.
     """
-    has_started = False
     while encoder.num_waiting > 0 and free_ms[0] <= now_ms:
         size = min(encoder.num_waiting, len(forward_ms))
         end_ms = now_ms + size * encoder.preprocess_ms + forward_ms[size - 1]
@@ -94,8 +87,6 @@ def start_batches(
             encoder.first_waiting = next_waiting[request]
             start_timer(heap, deliveries, end_ms + encoder.transfer_ms, request)
         encoder.num_waiting -= size
-        has_started = True
-    return has_started
 
 
 @kernel

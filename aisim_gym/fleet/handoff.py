@@ -72,6 +72,18 @@ def begin_handoff(w: World, request: int) -> None:
 
 
 @kernel
+def submit_prefill(w: World, request: int) -> None:
+    """Queue a placed prefill copy on its rank, its prompt being tokenized."""
+    handoff = w.handoffs[request]
+    rank = w.ranks[handoff.prefill_rank]
+    handoff.action = 0
+    submit(w, rank, int(handoff.prefill_seq))
+    commit_gauges(w, rank.id)
+    w.requests[request].prefill_scheduler = rank.scheduler_id
+    refresh_worker(w, rank.worker)
+
+
+@kernel
 def source_held(w: World, request: int) -> None:
     """Take note that the prefill is done and its KV is kept."""
     w.requests[request].source_held_ms = w.clock.now_ms
@@ -312,18 +324,6 @@ def _place_prefill(w: World, request: int) -> None:
         handoff.action = ACTION_SUBMIT
     else:
         submit_prefill(w, request)
-
-
-@kernel
-def submit_prefill(w: World, request: int) -> None:
-    """Queue a placed prefill copy on its rank, its prompt being tokenized."""
-    handoff = w.handoffs[request]
-    rank = w.ranks[handoff.prefill_rank]
-    handoff.action = 0
-    submit(w, rank, int(handoff.prefill_seq))
-    commit_gauges(w, rank.id)
-    w.requests[request].prefill_scheduler = rank.scheduler_id
-    refresh_worker(w, rank.worker)
 
 
 @kernel

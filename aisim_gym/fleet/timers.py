@@ -1,4 +1,4 @@
-"""Timers: what leaves an optional stage, and when; a binary heap in a table.
+"""Timers: who leaves an optional stage, or has a next turn, and when; a binary heap in a table.
 
 These are time sources beside the event heap (replay-runtime.md §2.4): each kind has its own step in
 the settle loop, so each has a heap of its own. Timers of one instant come in the order in which
@@ -25,7 +25,7 @@ class TimerRow(Protocol):
 
     at_ms: F8
     order: I8
-    subject: I8  # request row
+    subject: I8  # row of a request or a session
 
 
 @kernel
@@ -41,8 +41,18 @@ def start_timer_in_order(
     heap: TimerHeapRow, timers: Table[TimerRow], at_ms: float, order: int, subject: int
 ) -> None:
     """Add a timer with its place among those of the same instant."""
+    at = heap.num_timers
     heap.num_timers += 1
-    _move_up(timers, heap.num_timers - 1, at_ms, order, subject)
+    while at > 0:
+        parent = (at - 1) // 2
+        if not _is_before(at_ms, order, timers[parent]):
+            break
+        _copy(timers[at], timers[parent])
+        at = parent
+    timer = timers[at]
+    timer.at_ms = at_ms
+    timer.order = order
+    timer.subject = subject
 
 
 @kernel
@@ -57,30 +67,10 @@ def pop_timer(heap: TimerHeapRow, timers: Table[TimerRow], now_ms: float) -> int
     if heap.num_timers == 0 or timers[0].at_ms > now_ms:
         return NONE
     subject = int(timers[0].subject)
-    _remove(heap, timers, 0)
-    return subject
-
-
-@kernel
-def cancel_timer(heap: TimerHeapRow, timers: Table[TimerRow], subject: int) -> bool:
-    """Remove the timer of ``subject``; return whether there was one."""
-    for at in range(heap.num_timers):
-        if timers[at].subject == subject:
-            _remove(heap, timers, at)
-            return True
-    return False
-
-
-@kernel
-def _remove(heap: TimerHeapRow, timers: Table[TimerRow], hole: int) -> None:
-    """Fill the row ``hole`` with the last timer, which then moves to its place."""
     heap.num_timers -= 1
     count = heap.num_timers
-    if hole == count:
-        return
     last = timers[count]
-    at_ms, order, subject = last.at_ms, last.order, last.subject
-    at = hole
+    at = 0
     while True:
         child = 2 * at + 1
         if child >= count:
@@ -92,23 +82,8 @@ def _remove(heap: TimerHeapRow, timers: Table[TimerRow], hole: int) -> None:
             break
         _copy(timers[at], timers[child])
         at = child
-    _move_up(timers, at, at_ms, order, subject)
-
-
-@kernel
-def _move_up(timers: Table[TimerRow], hole: int, at_ms: float, order: int, subject: int) -> None:
-    """Write a timer into the row ``hole`` or one of those above it."""
-    at = hole
-    while at > 0:
-        parent = (at - 1) // 2
-        if not _is_before(at_ms, order, timers[parent]):
-            break
-        _copy(timers[at], timers[parent])
-        at = parent
-    timer = timers[at]
-    timer.at_ms = at_ms
-    timer.order = order
-    timer.subject = subject
+    _copy(timers[at], last)
+    return subject
 
 
 @kernel

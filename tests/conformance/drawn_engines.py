@@ -42,7 +42,6 @@ def launch_configs(
     block_size: int,
     *,
     is_scarce: bool,
-    drafts: bool,
 ) -> dict[str, Any]:
     """Draw the launch config of one role.
 
@@ -52,7 +51,6 @@ def launch_configs(
         worker_type: Role.
         block_size: Of both roles.
         is_scarce: Whether only KV blocks are short.
-        drafts: Whether speculative decoding may be drawn.
     """
     dp_size = draw(st.sampled_from([1, 1, 1, 1, 2, 3]))
     pools = SCARCE_POOL_TOKENS if is_scarce else POOL_TOKENS
@@ -67,7 +65,7 @@ def launch_configs(
         **({} if is_scarce else draw(_limits())),
         **draw(_schedulers(backend, block_size, dp_size)),
     }
-    if drafts and seldom(draw, 30):
+    if seldom(draw, 30):
         engine |= draw(_drafting())
     else:
         engine["decode_speedup_ratio"] = draw(SPEEDUPS)

@@ -15,8 +15,6 @@ Scenario = dict[str, Any]
 
 BACKENDS = ("vllm", "trtllm", "sglang")
 AGGREGATED = {"agg": "aggregated"}
-FEATURES = frozenset({"drafting", "telemetry", "sessions", "delta", "closed loop"})
-"""Of drafting, sessions, delta, closed loop, telemetry: what is drawn."""
 
 
 @st.composite
@@ -30,15 +28,7 @@ def scenarios(draw: st.DrawFn, backend: str) -> Scenario:
     block_size = draw(st.sampled_from(BLOCK_SIZES[backend]))
     roles = {"prefill": "prefill", "decode": "decode"} if is_disaggregated else AGGREGATED
     launches = {
-        name: draw(
-            launch_configs(
-                backend,
-                role,
-                block_size,
-                is_scarce=subject == "scarcity",
-                drafts="drafting" in FEATURES,
-            )
-        )
+        name: draw(launch_configs(backend, role, block_size, is_scarce=subject == "scarcity"))
         for name, role in roles.items()
     }
     options = draw(_options())
@@ -51,7 +41,7 @@ def scenarios(draw: st.DrawFn, backend: str) -> Scenario:
                 block_size,
                 draw(_longest(launches, is_scarce=subject == "scarcity")),
                 is_busy=subject != "anything",
-                has_sessions="sessions" in FEATURES and seldom(draw, 35),
+                has_sessions=seldom(draw, 35),
                 is_closed_loop="replay_concurrency" in options,
             )
         ),
@@ -82,11 +72,13 @@ def _longest(launches: dict[str, Any], *, is_scarce: bool) -> st.SearchStrategy[
     shares = [(0.3, 0.5), (0.4, 0.3)] if is_scarce else [(0.3, 0.3), (0.3, 0.3), (0.6, 0.3)]
     if not is_scarce and smallest < 200:  # some requests will never fit
         shares += [(0.9, 0.4), (1.5, 0.3)]
-    return st.sampled_from(shares).map(
-        lambda share: (
-            max(1, min(150, int(smallest * share[0]))),
+    return st.builds(
+        lambda share, most: (
+            max(1, min(most, int(smallest * share[0]))),
             max(1, min(60, int(smallest * share[1]))),
-        )
+        ),
+        st.sampled_from(shares),
+        st.sampled_from([150, 150, 40, 600]),
     )
 
 
@@ -107,14 +99,14 @@ def _options(draw: st.DrawFn) -> dict[str, Any]:
                 ]
             )
         )
-    if "telemetry" in FEATURES and seldom(draw, 40):
+    if seldom(draw, 40):
         options["capture_telemetry"] = True
         options["telemetry_sample_interval_ms"] = draw(
             st.sampled_from([10.0, 1.0, 3.7, 25.0, 100.0, 1000.0])
         )
-    if "delta" in FEATURES and seldom(draw, 15):
+    if seldom(draw, 15):
         options["trace_format"] = "mooncake-delta"
-    if "closed loop" in FEATURES and seldom(draw, 20):
+    if seldom(draw, 20):
         options["replay_concurrency"] = draw(st.sampled_from([1, 2, 3, 8]))
     return options
 

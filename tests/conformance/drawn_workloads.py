@@ -48,6 +48,8 @@ def workloads(
     rows = [rows[0], *(row for row in rows[1:] if is_kept(draw))]
     if has_sessions:
         _join_turns(draw, rows)
+    else:
+        rows = _repeated(rows, draw(st.sampled_from([1, 1, 1, 1, 2, 5])))
     if is_closed_loop and draw(st.booleans()):
         for row in rows:
             row.pop("timestamp", None)
@@ -143,6 +145,17 @@ class _Texts:
     def _own_ids(self, count: int) -> list[int]:
         first, self.next_id = self.next_id, self.next_id + count
         return list(range(first, self.next_id))
+
+
+def _repeated(rows: list[Row], times: int) -> list[Row]:
+    """Return a longer workload; prompts repeat, too."""
+    times_ms = [row["timestamp"] for row in rows]
+    period_ms = max(times_ms) - min(times_ms) + 1.0
+    return [
+        {**row, "timestamp": row["timestamp"] + period_ms * index}
+        for index in range(times)
+        for row in rows
+    ]
 
 
 def _join_turns(draw: st.DrawFn, rows: list[Row]) -> None:

@@ -12,7 +12,6 @@ from aisim_gym.fleet.encoder import (
     EncoderRow,
     enter_encoder,
     next_encoder_ms,
-    num_parked,
     pay_encoders,
     start_batches,
 )
@@ -49,7 +48,8 @@ class Pool:
     def start_batches_now(self, now_ms: float) -> None:
         waiting = int(self.encoder.num_waiting)
         tables = (self.forward_ms, self.next_waiting, self.heap, self.deliveries)
-        if start_batches(self.encoder, self.free_ms, *tables, now_ms):
+        start_batches(self.encoder, self.free_ms, *tables, now_ms)
+        if self.encoder.num_waiting < waiting:
             self.batches.append((now_ms, waiting - int(self.encoder.num_waiting)))
 
     def run(self, arrivals_ms: list[float]) -> list[float]:
@@ -73,8 +73,8 @@ class Pool:
                     enter_encoder(self.encoder, self.next_waiting, num_arrived)
                     num_arrived += 1
                     changed = True
-                in_flight = num_arrived - len(self.delivered)
-                assert num_parked(self.encoder, self.heap) == in_flight
+                parked = self.encoder.num_waiting + self.heap.num_timers
+                assert parked == num_arrived - len(self.delivered)
         assert [now_ms for _, now_ms in self.delivered] == sorted(ms for _, ms in self.delivered)
         assert sorted(request for request, _ in self.delivered) == list(range(len(arrivals_ms)))
         return [now_ms for _, now_ms in sorted(self.delivered)]

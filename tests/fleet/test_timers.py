@@ -1,4 +1,4 @@
-"""Time sources beside the event heap (replay-runtime.md §2.4): order, cancelling."""
+"""Time sources beside the event heap (replay-runtime.md §2.4)."""
 
 import math
 
@@ -9,7 +9,6 @@ from aisim_gym.engine.tables import NONE
 from aisim_gym.fleet.timers import (
     TimerHeapRow,
     TimerRow,
-    cancel_timer,
     next_timer_ms,
     pop_timer,
     start_timer,
@@ -20,7 +19,6 @@ STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("start"), st.integers(0, 5)),
         st.tuples(st.just("pop"), st.just(0)),
-        st.tuples(st.just("cancel"), st.integers(0, 20)),
     ),
     max_size=80,
 )
@@ -32,17 +30,13 @@ def empty_heap(room: int = 100) -> tuple[TimerHeapRow, Table[TimerRow]]:
 
 @given(STEPS)
 def test_timers_come_sorted_by_time_and_age(steps: list[tuple[str, int]]) -> None:
-    """The expectation is a sorted list; "cancel" means the timer of that subject, if any."""
+    """The expectation is a sorted list."""
     heap, timers = empty_heap()
     expected: list[tuple[float, int]] = []
     for subject, (what, number) in enumerate(steps):
         if what == "start":
             start_timer(heap, timers, float(number), subject)
             expected = sorted([*expected, (float(number), subject)])
-        elif what == "cancel":
-            known = [timer for timer in expected if timer[1] == number]
-            assert cancel_timer(heap, timers, number) == bool(known)
-            expected = [timer for timer in expected if timer not in known]
         elif expected:
             at_ms, first = expected.pop(0)
             assert next_timer_ms(heap, timers) == at_ms

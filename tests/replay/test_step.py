@@ -15,6 +15,7 @@ from support.results import results
 from aisim_gym.errors import ReplayError
 from aisim_gym.fleet.arrivals import next_arrival_ms
 from aisim_gym.fleet.event_heap import next_event_ms
+from aisim_gym.fleet.stages import next_stage_ms
 from aisim_gym.replay import Replay, ScalingDecision, StepOutcome
 from aisim_gym.replay.settle import PHASE_SETTLED
 
@@ -156,6 +157,7 @@ def check_settled(replay: Replay) -> None:
     assert clock.phase == PHASE_SETTLED
     assert next_event_ms(clock, replay.state.events) > replay.now_ms
     assert next_arrival_ms(replay.state.world()) > replay.now_ms
+    assert next_stage_ms(replay.state.world()) > replay.now_ms
 
 
 def stepped(replay: Replay, case: Case) -> Iterator[StepOutcome]:

@@ -1,11 +1,28 @@
 """Optional stages as a user writes them: defaults, derived numbers, messages (§17.1)."""
 
+import re
+import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from aisim_gym.errors import SpecError
-from aisim_gym.spec.stages import DetokenizationSpec, EncoderSpec, TokenizationSpec
+from aisim_gym.spec import (
+    AggregatedFleet,
+    DetokenizationSpec,
+    DisaggregatedFleet,
+    EncoderSpec,
+    ReplaySpec,
+    TokenizationSpec,
+)
+
+MANUAL = Path(__file__).parents[2] / "docs" / "stages.md"
+
+FLEET: dict[str, Any] = {
+    "prefill": {"engine": {"worker_type": "prefill"}},
+    "decode": {"engine": {"worker_type": "decode"}},
+}
 
 ENCODER: dict[str, Any] = {"forward_ms": [10.0], "transfer_bytes": 0, "bandwidth_gb_s": 1.0}
 
@@ -97,3 +114,66 @@ def test_message_names_the_stage_field_the_value_and_what_is_allowed(
     with pytest.raises(SpecError) as caught:
         stage.from_data(fields)
     assert str(caught.value) == line
+
+
+# In a fleet
+
+
+def test_stages_and_shared_links_are_off_by_default() -> None:
+    fleet = DisaggregatedFleet.from_data(FLEET)
+    assert (fleet.encoder, fleet.tokenization, fleet.detokenization) == (None, None, None)
+    assert fleet.transfer_links == "fixed"
+
+
+def test_empty_table_turns_a_stage_on() -> None:
+    fleet = DisaggregatedFleet.from_data({**FLEET, "tokenization": {}, "detokenization": {}})
+    assert fleet.tokenization == TokenizationSpec()
+    assert fleet.detokenization == DetokenizationSpec()
+
+
+def test_example_of_the_manual_is_a_spec_with_everything_on() -> None:
+    (example,) = re.findall(r"```toml\n(.*?)```", MANUAL.read_text("utf-8"), re.DOTALL)
+    spec = ReplaySpec.from_data(tomllib.loads(example))
+    assert isinstance(spec.fleet, DisaggregatedFleet)
+    assert None not in (spec.fleet.encoder, spec.fleet.tokenization, spec.fleet.detokenization)
+    assert spec.fleet.transfer_links == "shared"
+    assert ReplaySpec.from_data(spec.model_dump(mode="json")) == spec
+
+
+@pytest.mark.parametrize(
+    ("fields", "line"),
+    [
+        (
+            {"transfer_links": "fair"},
+            "transfer_links: unknown variant `fair`, expected `fixed` or `shared`",
+        ),
+        (
+            {"tokenization": 3},
+            "tokenization: invalid type: integer `3`, expected a table",
+        ),
+        (
+            {"detokenization": {"workers": 0}},
+            "detokenization.workers must be in 1..=1024, got 0",
+        ),
+        (
+            {"encoder": {**ENCODER, "forward_ms": []}},
+            "encoder.forward_ms must have max_batch = 1 entries, got 0",
+        ),
+        (
+            {"token_ms": 1.0},
+            "token_ms: unknown field `token_ms`, expected one of `kind`, `num_prefill_workers`, "
+            "`num_decode_workers`, `prefill`, `decode`, `encoder`, `tokenization`, "
+            "`detokenization`, `transfer_links`; did you mean `detokenization.token_ms`?",
+        ),
+    ],
+)
+def test_message_names_the_place_in_the_fleet(fields: dict[str, Any], line: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        DisaggregatedFleet.from_data({**FLEET, **fields})
+    assert str(caught.value) == line
+
+
+@pytest.mark.parametrize("name", ["encoder", "tokenization", "detokenization", "transfer_links"])
+def test_aggregated_fleet_has_no_stages(name: str) -> None:
+    with pytest.raises(SpecError, match=f"unknown field `{name}`"):
+        AggregatedFleet.from_data({name: {}})

@@ -32,9 +32,12 @@ from aisim_gym.fleet.tables import (
     ACTION_RESERVE,
     ACTION_SUBMIT,
     DECODE,
+    DETOKENIZING,
+    ENCODING,
     EVENT_TRANSFER_END,
     PREFILL,
     QUEUE_DEFERRED,
+    TOKENIZING,
     WORKER_ACTIVE,
     WORKER_DRAINING,
     WORKER_STARTING,
@@ -107,7 +110,11 @@ def places(state: WorldState) -> dict[str, set[int]]:
     finished = set(np.flatnonzero(state.requests["status"] != REQUEST_OPEN).tolist())
     events = np.asarray(state.events)[: int(state.clock[0].event_count)]
     ends = events[events["rank"] == EVENT_TRANSFER_END]
-    in_transfer = set(ends["subject"].tolist())
+    shared = np.asarray(state.transfers)
+    in_transfer = {
+        *ends["subject"].tolist(),
+        *shared["request"][shared["is_running"] == 1].tolist(),
+    }
     first_actions = (ACTION_SUBMIT, ACTION_RESERVE) if reserves_first else (ACTION_SUBMIT,)
     queued = {
         request
@@ -115,7 +122,13 @@ def places(state: WorldState) -> dict[str, set[int]]:
         for request in queue
         if state.handoffs[request].action in first_actions
     }
-    found: dict[str, set[int]] = {"in transfer": in_transfer, "queued": queued}
+    found: dict[str, set[int]] = {
+        "encoding": _waits_for_encoder(state) | _in_stage(state, ENCODING),
+        "tokenizing": _in_stage(state, TOKENIZING),
+        "detokenizing": _in_stage(state, DETOKENIZING),
+        "in transfer": in_transfer,
+        "queued": queued,
+    }
     for rank in range(int(sum(state.pools["num_ranks"]))):
         pool = ("prefill", "decode")[int(state.workers[state.ranks[rank].worker].pool)]
         for kind, name in ((WAITING, "waiting"), (PREBUILT, "waiting"), (RUNNING, "running")):
@@ -144,6 +157,21 @@ def places(state: WorldState) -> dict[str, set[int]]:
     return {**{name: requests - finished for name, requests in found.items()}, "finished": finished}
 
 
+def _waits_for_encoder(state: WorldState) -> set[int]:
+    encoder, found = state.encoder[0], []
+    request = int(encoder.first_waiting)
+    for _ in range(int(encoder.num_waiting)):
+        found.append(request)
+        request = int(state.encoder_queue[request])
+    return set(found)
+
+
+def _in_stage(state: WorldState, stage: int) -> set[int]:
+    """Return the requests that leave a stage at a time that is known."""
+    timers = np.asarray(state.stage_timers)[stage][: int(state.stage_heaps[stage].num_timers)]
+    return set(timers["subject"].tolist())
+
+
 def check_requests(state: WorldState) -> None:
     """Assert that each request that has arrived is in exactly one place."""
     arrived = np.flatnonzero(state.requests["is_arrived"] == 1).tolist()
@@ -156,7 +184,8 @@ def check_requests(state: WorldState) -> None:
         assert state.clock[0].in_flight == num_open
     else:
         counted = np.flatnonzero(np.asarray(state.handoffs)["is_counted"] == 1).tolist()
-        assert state.clock[0].in_flight == len(counted) >= num_open
+        outside = len(found["encoding"]) + len(found["detokenizing"])
+        assert state.clock[0].in_flight == len(counted) + outside >= num_open
 
 
 def check_arrivals(state: WorldState) -> None:
@@ -307,6 +336,8 @@ def check_nothing_left(state: WorldState) -> None:
         assert rank.queued_new == rank.queued_decode == rank.promised_blocks == 0
     assert (state.nodes["locks"] == 0).all()
     assert not any(actions(state))
+    assert not any(state.stage_heaps["num_timers"])
+    assert state.encoder[0].num_waiting == state.transfer_set[0].num_transfers == 0
     assert state.clock[0].in_flight == state.clock[0].open_handoffs == 0
     for array, heads in ((state.entries, state.entry_heads), (state.gaps, state.gap_heads)):
         assert _free_elements(array, heads) == heads[NUM_CLASSES]

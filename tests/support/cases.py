@@ -206,6 +206,41 @@ def _sglang_engines(worker_type: str) -> st.SearchStrategy[dict[str, Any]]:
     )
 
 
+TIMES_MS = st.sampled_from([0.0, 0.5, 4.0])
+
+
+@st.composite
+def encoders(draw: st.DrawFn) -> dict[str, Any]:
+    """Draw an encoder pool."""
+    max_batch = draw(st.integers(1, 3))
+    return {
+        "num_instances": draw(st.integers(1, 2)),
+        "max_batch": max_batch,
+        "preprocess_ms": draw(TIMES_MS),
+        "forward_ms": draw(st.lists(TIMES_MS, min_size=max_batch, max_size=max_batch)),
+        "transfer_bytes": draw(st.sampled_from([0, 1_000_000])),
+        "bandwidth_gb_s": 1.0,
+    }
+
+
+SERVERS = st.fixed_dictionaries(
+    {"workers": st.integers(1, 2), "request_ms": TIMES_MS, "token_ms": TIMES_MS}
+)
+STAGES: st.SearchStrategy[dict[str, Any]] = st.one_of(
+    st.just({}),
+    st.just({}),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "encoder": encoders(),
+            "tokenization": SERVERS,
+            "detokenization": SERVERS,
+            "transfer_links": st.just("shared"),
+        },
+    ),
+)
+"""Optional stages of a disaggregated fleet."""
+
 LAUNCH = {
     "dp_size": st.integers(1, 2),
     "startup_time": st.sampled_from([None, 0.0, 0.015, 0.2]),
@@ -245,6 +280,7 @@ def fleets(
         "num_decode_workers": draw(st.integers(1, 2)),
         "prefill": launch("prefill"),
         "decode": launch("decode"),
+        **draw(STAGES),
     }
 
 
