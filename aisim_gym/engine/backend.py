@@ -46,9 +46,15 @@ class RankTables(Protocol):
 
 
 class Backend(NamedTuple):
-    """The kernels of a scheduler. All but ``run_pass`` work on the state between two passes.
+    """A scheduler: what it is like, and its kernels.
+
+    All kernels but ``run_pass`` work on the state between two passes.
 
     Attributes:
+        reserves_first: A handoff reserves its destination before it computes the prompt.
+        has_tree: It keeps its cache in radix trees, which need the node table.
+        preempts: Running requests may lose their blocks.
+        recomputes_last: A prompt found whole in the cache is computed again from its last block.
         output_limit: ``(t, engine, prompt_tokens, output_tokens)``: the output tokens a new
             sequence may generate.
         list_size: ``(t, engine, tokens)``: elements of ``entries`` that a sequence of so many
@@ -72,6 +78,10 @@ class Backend(NamedTuple):
         gauge_blocks: ``(t, engine, rank)``: (active, inactive) blocks that telemetry reports.
     """
 
+    reserves_first: bool
+    has_tree: bool
+    preempts: bool
+    recomputes_last: bool
     output_limit: Callable[..., int]
     list_size: Callable[..., int]
     submit: Callable[..., None]

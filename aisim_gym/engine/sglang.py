@@ -402,6 +402,10 @@ def _finish_complete(t: RankTables, engine: EngineRow, rank: RankRow, work: Pass
 
 
 SGLANG = Backend(
+    reserves_first=True,
+    has_tree=True,
+    preempts=True,
+    recomputes_last=False,
     output_limit=output_limit,
     list_size=list_size,
     submit=submit,

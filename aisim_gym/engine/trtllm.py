@@ -156,6 +156,8 @@ def _run_drafting_pass(
 
 
 TRTLLM = VLLM._replace(
+    preempts=False,
+    recomputes_last=False,
     output_limit=output_limit,
     cancel=cancel,
     release_source=cancel,

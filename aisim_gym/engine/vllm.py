@@ -377,6 +377,10 @@ def _run_drafting_pass(
 
 
 VLLM = Backend(
+    reserves_first=False,
+    has_tree=False,
+    preempts=True,
+    recomputes_last=True,
     output_limit=_output_limit,
     list_size=block_list_size,
     submit=submit,

@@ -5,11 +5,13 @@ tables they need.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aisim_gym.bundle import Bundle
+from aisim_gym.engine.backend import Backend
 from aisim_gym.engine.fpm import FpmRow
 from aisim_gym.engine.tables import (
     ArenaRow,
@@ -46,6 +48,8 @@ from aisim_gym.tables import Table
 @dataclass(frozen=True, eq=False)
 class World(Bundle):
     """All state of a run. Row fields are views of one-row tables."""
+
+    backend: ClassVar[Backend]
 
     clock: ClockRow
     arena: ArenaRow

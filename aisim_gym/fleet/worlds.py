@@ -1,54 +1,34 @@
 """World types: one per backend, so that compiled code is specialised by the backend of a run."""
 
+from aisim_gym.engine.backend import Backend
 from aisim_gym.engine.sglang import SGLANG
 from aisim_gym.engine.trtllm import TRTLLM, TRTLLM_DRAFTING
 from aisim_gym.engine.vllm import VLLM, VLLM_DRAFTING
 from aisim_gym.fleet.world import World
 
-
-class VllmWorld(World):
-    """A world of vLLM engines."""
-
-    backend = VLLM
-
-
-class VllmDraftingWorld(World):
-    """A world of vLLM engines with speculative decoding."""
-
-    backend = VLLM_DRAFTING
-
-
-class TrtllmWorld(World):
-    """A world of TensorRT-LLM engines."""
-
-    backend = TRTLLM
-
-
-class TrtllmDraftingWorld(World):
-    """A world of TensorRT-LLM engines with speculative decoding."""
-
-    backend = TRTLLM_DRAFTING
-
-
-class SglangWorld(World):
-    """A world of SGLang engines."""
-
-    backend = SGLANG
-
-
-WORLD_TYPES: tuple[type[World], ...] = (
-    VllmWorld,
-    VllmDraftingWorld,
-    TrtllmWorld,
-    TrtllmDraftingWorld,
-    SglangWorld,
-)
-_BY_BACKEND = {
-    "vllm": (VllmWorld, VllmDraftingWorld),
-    "trtllm": (TrtllmWorld, TrtllmDraftingWorld),
-    "sglang": (SglangWorld, SglangWorld),
+BACKENDS: dict[str, tuple[Backend, Backend]] = {
+    "vllm": (VLLM, VLLM_DRAFTING),
+    "trtllm": (TRTLLM, TRTLLM_DRAFTING),
+    "sglang": (SGLANG, SGLANG),
 }
-"""World type of a backend without and with speculative decoding."""
+"""By name: the backend of a fleet that does not draft, and of one that decodes speculatively. They
+are the same where drafting needs no code of its own."""
+
+
+def _make_world_types() -> dict[Backend, type[World]]:
+    """Return a world type per backend, under a public name of this module (it is pickled)."""
+    made: dict[Backend, type[World]] = {}
+    for name, backends in BACKENDS.items():
+        for kind, backend in zip(("", "Drafting"), backends, strict=True):
+            if backend not in made:
+                type_name = f"{name.capitalize()}{kind}World"
+                members = {"backend": backend, "__module__": __name__, "__doc__": World.__doc__}
+                made[backend] = globals()[type_name] = type(type_name, (World,), members)
+    return made
+
+
+_TYPE_OF = _make_world_types()
+WORLD_TYPES = tuple(_TYPE_OF.values())
 
 
 def world_type(backend: str, drafts: bool) -> type[World]:
@@ -58,4 +38,4 @@ def world_type(backend: str, drafts: bool) -> type[World]:
         backend: Name of the backend.
         drafts: Whether any engine of the fleet decodes speculatively.
     """
-    return _BY_BACKEND[backend][int(drafts)]
+    return _TYPE_OF[BACKENDS[backend][int(drafts)]]

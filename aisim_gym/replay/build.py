@@ -51,7 +51,7 @@ from aisim_gym.fleet.tables import (
 from aisim_gym.fleet.timers import TimerHeapRow, TimerRow
 from aisim_gym.fleet.worker_life import create_worker
 from aisim_gym.fleet.world_state import WorldState, add_free_seqs
-from aisim_gym.fleet.worlds import WORLD_TYPES, world_type
+from aisim_gym.fleet.worlds import BACKENDS, WORLD_TYPES, world_type
 from aisim_gym.metrics.gap_statistics import NUM_BUCKETS, StatisticsRow
 from aisim_gym.metrics.request_times import AdmissionRow, RequestRow, make_requests
 from aisim_gym.metrics.traffic_window import TrafficRow
@@ -94,8 +94,9 @@ def build_world(spec: ReplaySpec, requests: RequestTable, initial_tick_ms: float
         launches = [fleet.prefill, fleet.decode]
         _fill_engine(engines[PREFILL], fleet.prefill, "fleet.prefill")
         _fill_engine(engines[DECODE], fleet.decode, "fleet.decode")
-    backend = launches[0].engine.backend
     drafts = any(launch.engine.aic_nextn is not None for launch in launches)
+    world_class = world_type(launches[0].engine.backend, drafts)
+    backend = world_class.backend
     _check_supported(spec)
 
     num_workers = sum(counts)
@@ -116,7 +117,7 @@ def build_world(spec: ReplaySpec, requests: RequestTable, initial_tick_ms: float
         queues=make_table(QueueRow, QUEUES_PER_RANK * num_ranks),
         seqs=make_table(SeqRow, 64),
         blocks=make_table(BlockRow, 1024),
-        nodes=make_table(NodeRow, 64 if backend == "sglang" else 0),
+        nodes=make_table(NodeRow, 64 if backend.has_tree else 0),
         entries=np.zeros(1024, np.int64),
         entry_heads=make_heads(),
         contents=contents,
@@ -140,8 +141,8 @@ def build_world(spec: ReplaySpec, requests: RequestTable, initial_tick_ms: float
         **make_stages(fleet, num_workers, num_ranks, len(requests)),
     )
     _fill_clock(state.clock[0], spec, initial_tick_ms, is_disaggregated)
-    state.clock[0].backend = WORLD_TYPES.index(world_type(backend, drafts))
-    state.clock[0].reserves_first = int(backend == "sglang")
+    state.clock[0].backend = WORLD_TYPES.index(world_class)
+    state.clock[0].reserves_first = int(backend.reserves_first)
     state.clock[0].has_stages = int(has_stages(fleet))
     _fill_arrivals(state, requests)
     _fill_arena(state)
@@ -167,9 +168,10 @@ def _fill_engine(row: EngineRow, launch: LaunchSpec, path: str) -> None:
     row.prefix_caching = int(engine.enable_prefix_caching)
     row.chunked_prefill = int(engine.enable_chunked_prefill)
     row.preemption = PREEMPT_FIRST if engine.preemption_mode == "fifo" else PREEMPT_LAST
-    if engine.backend == "trtllm":
+    backend, _ = BACKENDS[engine.backend]
+    if not backend.preempts:
         row.preemption = PREEMPT_NONE
-    row.recomputes_last = int(engine.backend == "vllm")
+    row.recomputes_last = int(backend.recomputes_last)
     _fill_sglang(row, launch)
     _fill_drafting(row, engine)
     timing = engine.timing_model

@@ -43,7 +43,7 @@ from aisim_gym.fleet.tables import (
     WORKER_STARTING,
 )
 from aisim_gym.fleet.world_state import WorldState
-from aisim_gym.fleet.worlds import WORLD_TYPES, SglangWorld
+from aisim_gym.fleet.worlds import WORLD_TYPES
 from aisim_gym.metrics.request_times import REQUEST_OPEN
 
 _NOT_COMPARED = {"clock": {"instants_left", "room_kind", "room_amount"}}
@@ -245,7 +245,7 @@ def check_ranks(state: WorldState) -> None:
 
 def uses_tree(state: WorldState) -> bool:
     """Return whether pages are kept in radix trees (SGLang)."""
-    return WORLD_TYPES[int(state.clock[0].backend)] is SglangWorld
+    return WORLD_TYPES[int(state.clock[0].backend)].backend.has_tree
 
 
 def _check_pool(state: WorldState, rank: RankRow, own: list[SeqRow], resident: list[int]) -> None:

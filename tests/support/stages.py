@@ -19,6 +19,13 @@ ENCODERS = {
 }
 """11 ms for one request and 17 ms for two, and 1 ms to the fleet."""
 
+NO_STAGES = {
+    "encoder": None,
+    "tokenization": None,
+    "detokenization": None,
+    "transfer_links": "fixed",
+}
+
 NO_LATENCY = {"request_ms": 0.0, "token_ms": 0.0}
 NO_ENCODING_LATENCY = {"forward_ms": [0.0], "transfer_bytes": 0, "bandwidth_gb_s": 1.0}
 
