@@ -5,11 +5,13 @@ The same runs pass compiled in ``test_goldens.py``: both reproduce the reference
 """
 
 import os
+from pathlib import Path
 
 import pytest
-from support.goldens import golden_path
+from support.goldens import FOUND, golden_path
 
-from aisim_gym.conformance import Status, check_golden
+from aisim_gym.conformance import Status, check_golden, find_goldens
+from aisim_gym.conformance.run import golden_name
 from aisim_gym.replay.advance import advance
 
 IS_INTERPRETED = os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
@@ -56,8 +58,10 @@ def test_nothing_is_compiled() -> None:
     assert not hasattr(advance, "signatures")
 
 
-@pytest.mark.parametrize("name", SLICE)
-def test_run_of_the_reference_is_reproduced_without_compilation(name: str) -> None:
-    outcome = check_golden(golden_path(name))
+@pytest.mark.parametrize(
+    "path", [*map(golden_path, SLICE), *find_goldens([FOUND])], ids=golden_name
+)
+def test_run_of_the_reference_is_reproduced_without_compilation(path: Path) -> None:
+    outcome = check_golden(path)
     if outcome.status is not Status.PASSED:
         raise AssertionError(str(outcome)) from outcome.exception
