@@ -9,6 +9,7 @@ from aisim_gym.engine.kv_pool import (
     active_blocks,
     blocks_for,
     count_hits,
+    free_blocks,
     make_resident,
     release_blocks,
     take_blocks,
@@ -18,6 +19,7 @@ from aisim_gym.engine.seq_queue import insert_before, push_back, unlink
 from aisim_gym.engine.tables import (
     NONE,
     PENDING,
+    PREEMPT_NONE,
     QUEUES_PER_RANK,
     RUNNING,
     SEQ_HELD,
@@ -68,7 +70,7 @@ def cancel(t: RankTables, engine: EngineRow, rank: RankRow, s: int) -> None:
         rank.reserved_seqs -= 1
     elif seq.status != SEQ_HELD:
         unlink(t.queues[QUEUES_PER_RANK * rank.id + RUNNING], t.seqs, s)
-    release_blocks(rank, seq, t.blocks, t.entries)
+    release_blocks(t, rank, seq, False)
     if frees:
         rank.capacity_generation += 1
 
@@ -121,9 +123,9 @@ def reserve_destination(t: RankTables, engine: EngineRow, rank: RankRow) -> int:
         return NONE
     seq = t.seqs[s]
     prompt_blocks = seq.prompt_tokens // engine.block_size
-    hits, _ = count_hits(engine, rank, seq, t.blocks, t.contents, prompt_blocks)
+    hits, _ = count_hits(t, engine, rank, seq, prompt_blocks)
     fresh = blocks_for(seq.prompt_tokens, engine.block_size) - hits
-    if not take_blocks(engine, rank, seq, t.blocks, t.arena, t.entries, t.contents, hits, fresh):
+    if not take_blocks(t, engine, rank, seq, hits, fresh):
         return NONE
     hold_reservation(t, rank, s, fresh)
     return s
@@ -151,7 +153,7 @@ def activate_destination(t: RankTables, engine: EngineRow, rank: RankRow, s: int
     rank.private_blocks += seq.reserved_blocks
     seq.private_blocks = seq.reserved_blocks
     seq.reserved_blocks = 0
-    make_resident(engine, rank, seq, t.blocks, t.arena, t.entries, t.contents, seq.prompt_tokens)
+    make_resident(t, engine, rank, seq, seq.prompt_tokens)
     seq.computed_tokens = seq.prompt_tokens
     seq.covered_tokens = seq.prompt_tokens
     seq.status = SEQ_WAITING
@@ -166,7 +168,11 @@ def activate_destination(t: RankTables, engine: EngineRow, rank: RankRow, s: int
 
 @kernel
 def block_demand(t: RankTables, engine: EngineRow, rank: RankRow) -> int:
-    """Return how many blocks may become resident in the next pass, at most."""
+    """Return how many rows the next pass may take, at most.
+
+    One for what each sequence that ends leaves behind; one per block that may become resident, if
+    any are shared; and if somebody may be preempted, one per block that is in use.
+    """
     if engine.prefix_caching == 0:
         return 0
     waiting = t.queues[QUEUES_PER_RANK * rank.id + WAITING].count
@@ -174,8 +180,15 @@ def block_demand(t: RankTables, engine: EngineRow, rank: RankRow) -> int:
     tokens = rank.queued_new_tokens + rank.queued_decode_tokens
     if engine.max_batched_tokens < UNLIMITED:
         tokens = engine.max_batched_tokens
-    growth = seqs * (1 + engine.draft_tokens // engine.block_size + 1)
-    return min(engine.num_blocks - rank.resident_blocks, tokens // engine.block_size + growth)
+    growth = tokens // engine.block_size + seqs * (2 + engine.draft_tokens // engine.block_size)
+    demand = seqs
+    if len(t.contents) > 0:
+        demand += min(engine.num_blocks - rank.resident_blocks, growth)
+    if engine.preemption != PREEMPT_NONE and growth > (
+        free_blocks(engine, rank) + rank.evictable_blocks
+    ):
+        demand += rank.resident_blocks - rank.evictable_blocks
+    return demand
 
 
 @kernel

@@ -3,10 +3,8 @@
 Rules: engine-vllm-trtllm.md §7.
 """
 
-import numpy as np
-from numpy.typing import NDArray
-
 from aisim_gym.engine.acceptance import draw_accepted
+from aisim_gym.engine.backend import RankTables
 from aisim_gym.engine.emission import (
     append_signal,
     end_complete_seqs,
@@ -19,57 +17,42 @@ from aisim_gym.engine.preemption import preempt, victim
 from aisim_gym.engine.tables import (
     END_NONE,
     NONE,
+    QUEUES_PER_RANK,
     ROLE_PREFILL,
-    ArenaRow,
-    BlockRow,
+    RUNNING,
     EngineRow,
     PassRow,
-    QueueRow,
     RankRow,
     SeqRow,
 )
 from aisim_gym.kernel import kernel
-from aisim_gym.tables import Table
 
 
 @kernel
-def emit_bursts(
-    engine: EngineRow,
-    rank: RankRow,
-    work: PassRow,
-    waiting: QueueRow,
-    running: QueueRow,
-    seqs: Table[SeqRow],
-    blocks: Table[BlockRow],
-    arena: ArenaRow,
-    entries: NDArray[np.int64],
-    contents: NDArray[np.int64],
-    draws: NDArray[np.int64],
-) -> None:
+def emit_bursts(t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow) -> None:
     """Let every running sequence whose KV is complete emit a burst of tokens or end.
 
     Blocks for full bursts are set aside first; sequences are preempted until they fit, and what the
     preempted ones did in this pass still counts.
     """
-    end_complete_seqs(engine, rank, work, running, seqs, blocks, entries)
-    reserved = _reserve(
-        engine, rank, work, waiting, running, seqs, blocks, arena, entries, contents
-    )
+    end_complete_seqs(t, engine, rank, work)
+    reserved = _reserve(t, engine, rank, work)
     if reserved == NONE:
         return
     work.is_undone = 0
     rank.reserved_blocks += reserved
-    s = running.first
+    seqs = t.seqs
+    s = t.queues[QUEUES_PER_RANK * rank.id + RUNNING].first
     while s != NONE:
-        following = seqs[s].next
         seq = seqs[s]
+        following = seq.next
         if _is_ready(engine, seq):
             length = seq_length(seq)
             accepted = 1
             if engine.role != ROLE_PREFILL:
                 work.timed_decodes += 1
                 work.timed_tokens += length
-                accepted = draw_accepted(engine, rank, draws)
+                accepted = draw_accepted(engine, rank, t.draws)
                 if seq.pass_prompt_tokens == 0:
                     work.accept_forwards += 1
                     work.accepted_tokens += accepted
@@ -84,11 +67,11 @@ def emit_bursts(
             seq.generated_tokens += tokens
             seq.computed_tokens = length + tokens - 1
             seq.covered_tokens = max(seq.covered_tokens, length + tokens)
-            make_resident(engine, rank, seq, blocks, arena, entries, contents, seq.computed_tokens)
+            make_resident(t, engine, rank, seq, seq.computed_tokens)
             seq.signal_tokens = tokens
             seq.signal_end = END_NONE
             if remaining_tokens(engine, seq) == 0:
-                finish_seq(rank, running, seqs, s, blocks, entries)
+                finish_seq(t, rank, s)
             append_signal(work, seqs, s)
         s = following
     rank.reserved_blocks -= reserved
@@ -100,19 +83,10 @@ def _is_ready(engine: EngineRow, seq: SeqRow) -> bool:
 
 
 @kernel
-def _reserve(
-    engine: EngineRow,
-    rank: RankRow,
-    work: PassRow,
-    waiting: QueueRow,
-    running: QueueRow,
-    seqs: Table[SeqRow],
-    blocks: Table[BlockRow],
-    arena: ArenaRow,
-    entries: NDArray[np.int64],
-    contents: NDArray[np.int64],
-) -> int:
+def _reserve(t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow) -> int:
     """Make room for full bursts of all ready sequences; return the blocks, ``NONE`` without."""
+    seqs = t.seqs
+    running = t.queues[QUEUES_PER_RANK * rank.id + RUNNING]
     while True:
         ready = 0
         fresh = 0
@@ -132,11 +106,11 @@ def _reserve(
             s = seq.next
         if ready == 0:
             return NONE
-        if take_blocks(engine, rank, seqs[last_ready], blocks, arena, entries, contents, 0, fresh):
+        if take_blocks(t, engine, rank, seqs[last_ready], 0, fresh):
             return fresh
         v = victim(engine, running)
         if v == NONE:
             return NONE
         seqs[v].stamp = NONE  # what it did still counts
-        preempt(engine, rank, work, waiting, running, seqs, v, blocks, entries)
+        preempt(t, engine, rank, work, v)
         work.is_undone = 1

@@ -3,25 +3,22 @@
 Rules: engine-vllm-trtllm.md §3, §6.1, §6.2.
 """
 
-import numpy as np
-from numpy.typing import NDArray
-
+from aisim_gym.engine.backend import RankTables
 from aisim_gym.engine.kv_pool import release_blocks
 from aisim_gym.engine.seq_queue import unlink
 from aisim_gym.engine.tables import (
     END_COMPLETED,
     END_NONE,
     NONE,
+    QUEUES_PER_RANK,
     RETRY_LATER,
     ROLE_AGGREGATED,
     ROLE_PREFILL,
+    RUNNING,
     SEQ_ENDED,
     SEQ_HELD,
-    ArenaRow,
-    BlockRow,
     EngineRow,
     PassRow,
-    QueueRow,
     RankRow,
     SeqRow,
 )
@@ -83,29 +80,18 @@ def seq_length(seq: SeqRow) -> int:
 
 
 @kernel
-def emit_tokens(
-    engine: EngineRow,
-    rank: RankRow,
-    work: PassRow,
-    waiting: QueueRow,
-    running: QueueRow,
-    seqs: Table[SeqRow],
-    blocks: Table[BlockRow],
-    arena: ArenaRow,
-    entries: NDArray[np.int64],
-    contents: NDArray[np.int64],
-    draws: NDArray[np.int64],
-) -> None:
+def emit_tokens(t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow) -> None:
     """Let every running sequence whose KV is complete emit a token or end (§6.1, §6.2).
 
     Signals keep the order: ends without a token, then tokens in running order. The arguments are
     those of :func:`~aisim_gym.engine.bursts.emit_bursts`, its speculative counterpart.
     """
-    end_complete_seqs(engine, rank, work, running, seqs, blocks, entries)
-    s = running.first
+    end_complete_seqs(t, engine, rank, work)
+    seqs = t.seqs
+    s = t.queues[QUEUES_PER_RANK * rank.id + RUNNING].first
     while s != NONE:
-        following = seqs[s].next
         seq = seqs[s]
+        following = seq.next
         length = seq_length(seq)
         if seq.computed_tokens >= length:
             decodes = seq.pass_prompt_tokens == 0
@@ -123,54 +109,39 @@ def emit_tokens(
             seq.signal_tokens = 1
             seq.signal_end = END_NONE
             if remaining_tokens(engine, seq) == 0:
-                finish_seq(rank, running, seqs, s, blocks, entries)
+                finish_seq(t, rank, s)
             append_signal(work, seqs, s)
         s = following
 
 
 @kernel
-def end_complete_seqs(
-    engine: EngineRow,
-    rank: RankRow,
-    work: PassRow,
-    running: QueueRow,
-    seqs: Table[SeqRow],
-    blocks: Table[BlockRow],
-    entries: NDArray[np.int64],
-) -> None:
+def end_complete_seqs(t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow) -> None:
     """End the running sequences that have no token to generate and whose KV is complete."""
     if work.num_complete == 0:
         return
-    s = running.first
+    s = t.queues[QUEUES_PER_RANK * rank.id + RUNNING].first
     while s != NONE:
-        following = seqs[s].next
-        seq = seqs[s]
+        seq = t.seqs[s]
+        following = seq.next
         if seq.computed_tokens >= seq_length(seq) and remaining_tokens(engine, seq) == 0:
             seq.signal_tokens = 0
-            finish_seq(rank, running, seqs, s, blocks, entries)
-            append_signal(work, seqs, s)
+            finish_seq(t, rank, s)
+            append_signal(work, t.seqs, s)
         s = following
 
 
 @kernel
-def finish_seq(
-    rank: RankRow,
-    running: QueueRow,
-    seqs: Table[SeqRow],
-    s: int,
-    blocks: Table[BlockRow],
-    entries: NDArray[np.int64],
-) -> None:
+def finish_seq(t: RankTables, rank: RankRow, s: int) -> None:
     """End a running sequence; a handoff source keeps its blocks until it is released."""
-    seq = seqs[s]
-    unlink(running, seqs, s)
+    seq = t.seqs[s]
+    unlink(t.queues[QUEUES_PER_RANK * rank.id + RUNNING], t.seqs, s)
     seq.signal_end = END_COMPLETED
     rank.capacity_generation += 1
     if seq.is_source == 1:
         seq.status = SEQ_HELD
     else:
         seq.status = SEQ_ENDED
-        release_blocks(rank, seq, blocks, entries)
+        release_blocks(t, rank, seq, False)
 
 
 @kernel

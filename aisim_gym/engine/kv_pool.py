@@ -2,14 +2,20 @@
 
 Rules: engine-vllm-trtllm.md §5. A block is *private* to one sequence until it is complete; then it
 becomes *resident*: it has an identity, other requests can use it, and without users it is
-evictable, least recently released first. Private and reserved blocks are only counted; resident
-ones are rows of the block table, shared by all ranks and found by (rank, identity) through a hash
-table inside it. Several copies of one identity can be resident; the oldest is the one found.
+evictable, least recently released first. Several copies of one identity can be resident; the oldest
+is the one found.
+
+What costs a row of the block table is what somebody may look for: blocks that several requests have
+in common, and those of a preempted sequence. They are shared by all ranks and found by (rank,
+identity) through a hash table inside the block table; a sequence lists its own in ``entries``. All
+other blocks are only counted: private and reserved ones, resident ones of a sequence that lives,
+and, one row for all of them, those that it leaves behind for eviction.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
+from aisim_gym.engine.backend import RankTables
 from aisim_gym.engine.tables import NONE, ArenaRow, BlockRow, EngineRow, RankRow, SeqRow
 from aisim_gym.kernel import entry_point, kernel
 from aisim_gym.tables import Table
@@ -25,6 +31,12 @@ def blocks_for(tokens: int, block_size: int) -> int:
 def active_blocks(rank: RankRow) -> int:
     """Return blocks in use: referenced, private or reserved."""
     return rank.resident_blocks - rank.evictable_blocks + rank.private_blocks + rank.reserved_blocks
+
+
+@kernel
+def free_blocks(engine: EngineRow, rank: RankRow) -> int:
+    """Return blocks that can be taken without evicting any."""
+    return engine.num_blocks - rank.resident_blocks - rank.private_blocks - rank.reserved_blocks
 
 
 @kernel
@@ -48,79 +60,82 @@ def find_resident(blocks: Table[BlockRow], rank_id: int, content: int) -> int:
 
 @kernel
 def count_hits(
-    engine: EngineRow,
-    rank: RankRow,
-    seq: SeqRow,
-    blocks: Table[BlockRow],
-    contents: NDArray[np.int64],
-    complete_blocks: int,
+    t: RankTables, engine: EngineRow, rank: RankRow, seq: SeqRow, complete_blocks: int
 ) -> tuple[int, int]:
-    """Return (leading blocks that are resident, how many of these are in use)."""
+    """Return (leading blocks that are resident, how many of these are in use).
+
+    Nobody but the sequence itself, preempted before, can have left blocks that it does not share.
+    """
     hits = 0
     active = 0
     if engine.prefix_caching == 0:
         return hits, active
+    if seq.was_admitted == 0:
+        complete_blocks = min(complete_blocks, seq.shared_blocks)
     while hits < complete_blocks:
-        b = find_resident(blocks, rank.id, block_content(seq, contents, hits))
+        b = find_resident(t.blocks, rank.id, block_content(seq, t.contents, hits))
         if b == NONE:
             break
         hits += 1
-        if blocks[b].refs > 0:
+        if t.blocks[b].refs > 0:
             active += 1
     return hits, active
 
 
 @kernel
 def take_blocks(
-    engine: EngineRow,
-    rank: RankRow,
-    seq: SeqRow,
-    blocks: Table[BlockRow],
-    arena: ArenaRow,
-    entries: NDArray[np.int64],
-    contents: NDArray[np.int64],
-    hits: int,
-    fresh: int,
+    t: RankTables, engine: EngineRow, rank: RankRow, seq: SeqRow, hits: int, fresh: int
 ) -> bool:
     """Take ``fresh`` free blocks and reuse resident ones up to block ``hits``, or nothing.
 
     Reused blocks get one more user and are listed in the sequence's entries; evictable blocks
     make room for fresh ones. The caller counts the fresh ones as private or reserved.
     """
-    free = engine.num_blocks - rank.resident_blocks - rank.private_blocks - rank.reserved_blocks
-    evictions = max(0, fresh - free)
+    blocks = t.blocks
+    evictions = max(0, fresh - free_blocks(engine, rank))
     evictable_hits = 0
     for k in range(seq.resident_blocks, hits):
-        b = find_resident(blocks, rank.id, block_content(seq, contents, k))
-        entries[seq.entry_start + k] = b
+        b = find_resident(blocks, rank.id, block_content(seq, t.contents, k))
+        t.entries[seq.entry_start + k] = b
         if blocks[b].refs == 0:
             evictable_hits += 1
     if evictions > rank.evictable_blocks - evictable_hits:
         return False
     for k in range(seq.resident_blocks, hits):
-        b = entries[seq.entry_start + k]
+        b = t.entries[seq.entry_start + k]
         if blocks[b].refs == 0:
             _leave_lru(rank, blocks, b)
+            rank.evictable_blocks -= 1
         blocks[b].refs += 1
-    seq.resident_blocks = max(seq.resident_blocks, hits)
-    for _ in range(evictions):
-        b = rank.lru_first
-        _leave_lru(rank, blocks, b)
-        _forget(rank, blocks, arena, b)
+    if hits > seq.resident_blocks:
+        seq.resident_blocks = hits
+        seq.listed_blocks = hits
+    if evictions > 0:
+        evict_blocks(t, rank, evictions)
     return True
 
 
 @kernel
+def evict_blocks(t: RankTables, rank: RankRow, count: int) -> None:
+    """Evict the ``count`` blocks that were released first; there are that many."""
+    blocks = t.blocks
+    rank.resident_blocks -= count
+    rank.evictable_blocks -= count
+    while count > 0:
+        b = rank.lru_first
+        if blocks[b].num_blocks > count:
+            blocks[b].num_blocks -= count
+            return
+        count -= blocks[b].num_blocks
+        _leave_lru(rank, blocks, b)
+        if blocks[b].content != NONE:
+            _leave_bucket(blocks, b)
+        _free_row(blocks, t.arena, b)
+
+
+@kernel
 def allocate(
-    engine: EngineRow,
-    rank: RankRow,
-    seq: SeqRow,
-    blocks: Table[BlockRow],
-    arena: ArenaRow,
-    entries: NDArray[np.int64],
-    contents: NDArray[np.int64],
-    upto_tokens: int,
-    hits: int,
+    t: RankTables, engine: EngineRow, rank: RankRow, seq: SeqRow, upto_tokens: int, hits: int
 ) -> bool:
     """Cover ``upto_tokens`` of the sequence with blocks, or change nothing (§5.2).
 
@@ -132,7 +147,7 @@ def allocate(
     want = min(blocks_for(upto_tokens, size), length)
     if want > have:
         fresh = want - have - max(0, hits - have)
-        if not take_blocks(engine, rank, seq, blocks, arena, entries, contents, hits, fresh):
+        if not take_blocks(t, engine, rank, seq, hits, fresh):
             return False
         rank.private_blocks += fresh
         seq.private_blocks += fresh
@@ -142,44 +157,55 @@ def allocate(
 
 @kernel
 def make_resident(
-    engine: EngineRow,
-    rank: RankRow,
-    seq: SeqRow,
-    blocks: Table[BlockRow],
-    arena: ArenaRow,
-    entries: NDArray[np.int64],
-    contents: NDArray[np.int64],
-    computed_tokens: int,
+    t: RankTables, engine: EngineRow, rank: RankRow, seq: SeqRow, computed_tokens: int
 ) -> None:
     """Give private blocks their identity up to ``computed_tokens`` (§5.3)."""
     if engine.prefix_caching == 0:
         return
-    for k in range(seq.resident_blocks, computed_tokens // engine.block_size):
-        b = _remember(rank, blocks, arena, block_content(seq, contents, k))
-        entries[seq.entry_start + k] = b
-        seq.resident_blocks += 1
-        seq.private_blocks -= 1
-        rank.private_blocks -= 1
+    complete = computed_tokens // engine.block_size
+    fresh = complete - seq.resident_blocks
+    if fresh <= 0:
+        return
+    for k in range(seq.resident_blocks, min(complete, seq.shared_blocks)):
+        b = _take_row(rank, t.blocks, t.arena, block_content(seq, t.contents, k), 1)
+        t.blocks[b].refs = 1
+        t.entries[seq.entry_start + k] = b
+        seq.listed_blocks += 1
+    seq.resident_blocks = complete
+    seq.private_blocks -= fresh
+    rank.private_blocks -= fresh
+    rank.resident_blocks += fresh
 
 
 @kernel
-def release_blocks(
-    rank: RankRow,
-    seq: SeqRow,
-    blocks: Table[BlockRow],
-    entries: NDArray[np.int64],
-) -> None:
-    """Give up all blocks of a sequence, deepest first: they are evicted first (§5.5)."""
+def release_blocks(t: RankTables, rank: RankRow, seq: SeqRow, returns: bool) -> None:
+    """Give up all blocks of a sequence, deepest first: they are evicted first (§5.5).
+
+    Args:
+        t: Shared tables; enough rows are free.
+        rank: The rank.
+        seq: The sequence.
+        returns: Whether it was preempted and may find its blocks again.
+    """
+    blocks = t.blocks
     rank.private_blocks -= seq.private_blocks
     rank.reserved_blocks -= seq.reserved_blocks
-    for k in range(seq.resident_blocks - 1, -1, -1):
-        b = entries[seq.entry_start + k]
+    unlisted = seq.resident_blocks - seq.listed_blocks
+    if unlisted > 0 and returns:
+        for k in range(seq.resident_blocks - 1, seq.listed_blocks - 1, -1):
+            b = _take_row(rank, blocks, t.arena, block_content(seq, t.contents, k), 1)
+            _enter_lru(rank, blocks, b)
+    elif unlisted > 0:
+        _enter_lru(rank, blocks, _take_row(rank, blocks, t.arena, NONE, unlisted))
+    for k in range(seq.listed_blocks - 1, -1, -1):
+        b = t.entries[seq.entry_start + k]
         blocks[b].refs -= 1
         if blocks[b].refs == 0:
             _enter_lru(rank, blocks, b)
     seq.private_blocks = 0
     seq.reserved_blocks = 0
     seq.resident_blocks = 0
+    seq.listed_blocks = 0
     seq.covered_tokens = 0
 
 
@@ -191,20 +217,33 @@ def _bucket(blocks: Table[BlockRow], rank_id: int, content: int) -> int:
 
 
 @kernel
-def _remember(rank: RankRow, blocks: Table[BlockRow], arena: ArenaRow, content: int) -> int:
-    """Take a free row for a new copy with one user; return it."""
+def _take_row(
+    rank: RankRow, blocks: Table[BlockRow], arena: ArenaRow, content: int, num_blocks: int
+) -> int:
+    """Take a free row for blocks without users, to be found by ``content`` unless it is ``NONE``.
+
+    Nobody has counted them as evictable yet.
+    """
     b = arena.block_free
     block = blocks[b]
     arena.block_free = block.lru_next
     arena.block_free_count -= 1
     block.content = content
     block.rank = rank.id
-    block.refs = 1
+    block.refs = 0
+    block.num_blocks = num_blocks
     block.lru_previous = NONE
     block.lru_next = NONE
-    _link_bucket(blocks, b)
-    rank.resident_blocks += 1
-    return b
+    if content != NONE:
+        _link_bucket(blocks, b)
+    return int(b)
+
+
+@kernel
+def _free_row(blocks: Table[BlockRow], arena: ArenaRow, b: int) -> None:
+    blocks[b].lru_next = arena.block_free
+    arena.block_free = b
+    arena.block_free_count += 1
 
 
 @entry_point
@@ -222,9 +261,7 @@ def link_blocks(old: Table[BlockRow], blocks: Table[BlockRow], arena: ArenaRow) 
             _link_bucket(blocks, b)
             b = old[b].chain_next
     for b in range(len(blocks) - 1, len(old) - 1, -1):
-        blocks[b].lru_next = arena.block_free
-        arena.block_free = b
-        arena.block_free_count += 1
+        _free_row(blocks, arena, b)
 
 
 @kernel
@@ -241,8 +278,8 @@ def _link_bucket(blocks: Table[BlockRow], b: int) -> None:
 
 
 @kernel
-def _forget(rank: RankRow, blocks: Table[BlockRow], arena: ArenaRow, b: int) -> None:
-    """Evict a copy: take it out of its bucket and free its row."""
+def _leave_bucket(blocks: Table[BlockRow], b: int) -> None:
+    """Take a copy out of its hash bucket."""
     block = blocks[b]
     bucket = blocks[_bucket(blocks, block.rank, block.content)]
     previous = NONE
@@ -256,10 +293,6 @@ def _forget(rank: RankRow, blocks: Table[BlockRow], arena: ArenaRow, b: int) -> 
         blocks[previous].chain_next = block.chain_next
     if bucket.bucket_last == b:
         bucket.bucket_last = previous
-    block.lru_next = arena.block_free
-    arena.block_free = b
-    arena.block_free_count += 1
-    rank.resident_blocks -= 1
 
 
 @kernel
@@ -272,7 +305,7 @@ def _enter_lru(rank: RankRow, blocks: Table[BlockRow], b: int) -> None:
     else:
         blocks[rank.lru_last].lru_next = b
     rank.lru_last = b
-    rank.evictable_blocks += 1
+    rank.evictable_blocks += blocks[b].num_blocks
 
 
 @kernel
@@ -288,4 +321,3 @@ def _leave_lru(rank: RankRow, blocks: Table[BlockRow], b: int) -> None:
         rank.lru_last = previous
     else:
         blocks[following].lru_previous = previous
-    rank.evictable_blocks -= 1

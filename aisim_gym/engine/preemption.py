@@ -3,9 +3,7 @@
 Rule: engine-vllm-trtllm.md §6.4.
 """
 
-import numpy as np
-from numpy.typing import NDArray
-
+from aisim_gym.engine.backend import RankTables
 from aisim_gym.engine.emission import remaining_tokens, seq_length
 from aisim_gym.engine.kv_pool import release_blocks
 from aisim_gym.engine.queue_load import add_to_load
@@ -14,8 +12,10 @@ from aisim_gym.engine.tables import (
     NONE,
     PREEMPT_FIRST,
     PREEMPT_NONE,
+    QUEUES_PER_RANK,
+    RUNNING,
     SEQ_WAITING,
-    BlockRow,
+    WAITING,
     EngineRow,
     PassRow,
     QueueRow,
@@ -23,7 +23,6 @@ from aisim_gym.engine.tables import (
     SeqRow,
 )
 from aisim_gym.kernel import kernel
-from aisim_gym.tables import Table
 
 
 @kernel
@@ -56,31 +55,21 @@ def count_work(engine: EngineRow, work: PassRow, seq: SeqRow, sign: int) -> None
 
 
 @kernel
-def preempt(
-    engine: EngineRow,
-    rank: RankRow,
-    work: PassRow,
-    waiting: QueueRow,
-    running: QueueRow,
-    seqs: Table[SeqRow],
-    s: int,
-    blocks: Table[BlockRow],
-    entries: NDArray[np.int64],
-) -> None:
+def preempt(t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow, s: int) -> None:
     """Take all blocks from a running sequence and put it in front of the queue.
 
     What it did in this pass is no longer counted; blocks that became resident stay so
     (rulings.md 6).
     """
-    seq = seqs[s]
+    seq = t.seqs[s]
     if seq.stamp == rank.passes:
         count_work(engine, work, seq, -1)
         seq.stamp = NONE
-    unlink(running, seqs, s)
+    unlink(t.queues[QUEUES_PER_RANK * rank.id + RUNNING], t.seqs, s)
     seq.status = SEQ_WAITING
     seq.computed_tokens = 0
-    release_blocks(rank, seq, blocks, entries)
-    push_front(waiting, seqs, s)
+    release_blocks(t, rank, seq, True)
+    push_front(t.queues[QUEUES_PER_RANK * rank.id + WAITING], t.seqs, s)
     add_to_load(rank, seq)
     rank.preemptions += 1
     rank.capacity_generation += 1

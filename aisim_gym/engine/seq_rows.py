@@ -57,6 +57,7 @@ def create_seq(
     seq.is_destination = 0
     seq.was_admitted = 0
     seq.resident_blocks = 0
+    seq.listed_blocks = 0
     seq.private_blocks = 0
     seq.reserved_blocks = 0
     seq.entry_start = take_slice(entries, entry_heads, list_size)

@@ -97,7 +97,7 @@ class RankRow(Protocol):
     capacity_generation: I8  # changes when blocks may have become free
     tried_seq: I8  # pending destination tried last,
     tried_generation: I8  # and at which capacity generation
-    resident_blocks: I8  # rows of the block table (referenced or evictable)
+    resident_blocks: I8  # blocks with identity (referenced or evictable)
     evictable_blocks: I8  # of these, not referenced
     private_blocks: I8  # held by one sequence, without identity
     reserved_blocks: I8  # promised to destinations
@@ -143,7 +143,8 @@ class SeqRow(Protocol):
     is_source: I8  # 1: KV is kept after completion until released
     is_destination: I8  # 1: KV comes from a prefill worker
     was_admitted: I8  # 1 after the first admission
-    resident_blocks: I8  # leading blocks with identity, listed in entries
+    resident_blocks: I8  # leading blocks with identity
+    listed_blocks: I8  # the first of these, which have a row each, listed in entries
     private_blocks: I8  # the ones behind them
     reserved_blocks: I8  # promised, while status is SEQ_RESERVED
     entry_start: I8  # slice of the entries array
@@ -168,11 +169,15 @@ class SeqRow(Protocol):
 
 
 class BlockRow(Protocol):
-    """A resident KV block with identity; free rows are linked through ``lru_next``."""
+    """A resident KV block, or several that nobody looks for any more.
 
-    content: I8  # identity: the chain of all tokens up to its end
+    Free rows are linked through ``lru_next``.
+    """
+
+    content: I8  # identity: the chain of all tokens up to its end; NONE for several
     rank: I4
     refs: I4  # sequences that use it; 0: evictable
+    num_blocks: I4  # for which it stands (block pools)
     lru_previous: I4
     lru_next: I4
     chain_next: I4  # next in its hash bucket, oldest first

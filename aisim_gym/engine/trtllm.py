@@ -49,7 +49,7 @@ def admission_cost(t: RankTables, engine: EngineRow, rank: RankRow, seq: SeqRow)
     """Return the cached tokens of a sequence that fits to its end, else ``ADMISSION_...``."""
     if seq.was_admitted == 0 and _full_blocks(engine, seq) > engine.num_blocks:
         return ADMISSION_REJECTED
-    cached, active = cached_tokens(engine, rank, seq, t.blocks, t.contents)
+    cached, active = cached_tokens(t, engine, rank, seq)
     left = _full_blocks(engine, seq) - active // engine.block_size
     if left > _available_blocks(t, engine, rank):
         return ADMISSION_WAITS
@@ -81,7 +81,7 @@ def reserve_destination(t: RankTables, engine: EngineRow, rank: RankRow) -> int:
     if _full_blocks(engine, seq) > _available_blocks(t, engine, rank):
         return NONE
     fresh = blocks_for(seq.prompt_tokens, engine.block_size)
-    if not take_blocks(engine, rank, seq, t.blocks, t.arena, t.entries, t.contents, 0, fresh):
+    if not take_blocks(t, engine, rank, seq, 0, fresh):
         return NONE
     rank.promised_blocks += _full_blocks(engine, seq) - fresh
     hold_reservation(t, rank, s, fresh)

@@ -11,9 +11,6 @@ differences are kernels given to :func:`run_block_pass`.
 
 from collections.abc import Callable
 
-import numpy as np
-from numpy.typing import NDArray
-
 from aisim_gym.engine.backend import Backend, RankTables
 from aisim_gym.engine.block_commands import (
     accept_destination,
@@ -56,8 +53,6 @@ from aisim_gym.engine.tables import (
     SEQ_ENDED,
     SEQ_RUNNING,
     WAITING,
-    ArenaRow,
-    BlockRow,
     EngineRow,
     PassRow,
     QueueRow,
@@ -99,7 +94,7 @@ def run_block_pass(
         emit: :func:`~aisim_gym.engine.emission.emit_tokens` or
             :func:`~aisim_gym.engine.bursts.emit_bursts`.
     """
-    seqs, blocks, arena, entries, contents = t.seqs, t.blocks, t.arena, t.entries, t.contents
+    seqs = t.seqs
     waiting = t.queues[QUEUES_PER_RANK * rank.id + WAITING]
     running = t.queues[QUEUES_PER_RANK * rank.id + RUNNING]
     pending = t.queues[QUEUES_PER_RANK * rank.id + PENDING]
@@ -112,9 +107,7 @@ def run_block_pass(
             s = seqs[s].next
             continue
         following = seqs[s].next
-        outcome, skip = _schedule(
-            engine, rank, work, waiting, running, seqs, s, blocks, arena, entries, contents, NONE
-        )
+        outcome, skip = _schedule(t, engine, rank, work, s, NONE)
         if outcome == _BLOCKED:
             break
         if outcome == _SCHEDULED:
@@ -153,9 +146,7 @@ def run_block_pass(
         if defer and seq_length(seq) - cached > 1:
             break
         budget = work.budget
-        outcome, skip = _schedule(
-            engine, rank, work, waiting, running, seqs, s, blocks, arena, entries, contents, cached
-        )
+        outcome, skip = _schedule(t, engine, rank, work, s, cached)
         if outcome != _SCHEDULED:
             break
         if budget == 0 and work.budget == budget:
@@ -164,7 +155,7 @@ def run_block_pass(
     if not defer and work.preempted == 0:
         rank.is_capacity_bound = 1 if waiting.count > 0 else 0
 
-    emit(engine, rank, work, waiting, running, seqs, blocks, arena, entries, contents, t.draws)
+    emit(t, engine, rank, work)
     while rejected_first != NONE:
         s = rejected_first
         rejected_first = seqs[s].signal_next
@@ -219,20 +210,14 @@ def _defers_prefill(
 
 
 @kernel
-def cached_tokens(
-    engine: EngineRow,
-    rank: RankRow,
-    seq: SeqRow,
-    blocks: Table[BlockRow],
-    contents: NDArray[np.int64],
-) -> tuple[int, int]:
+def cached_tokens(t: RankTables, engine: EngineRow, rank: RankRow, seq: SeqRow) -> tuple[int, int]:
     """Return (cached tokens, of these in use) after the recompute rule (§5.4).
 
     vLLM computes at least the last token of a sequence that goes on generating, and a block more
     if it drafts; TensorRT-LLM computes nothing twice.
     """
     length = seq_length(seq)
-    hits, active = count_hits(engine, rank, seq, blocks, contents, length // engine.block_size)
+    hits, active = count_hits(t, engine, rank, seq, length // engine.block_size)
     cached = hits * engine.block_size
     if engine.recomputes_last == 1 and seq.max_output_tokens > seq.generated_tokens:
         cached = min(cached, (length - 1) // engine.block_size * engine.block_size)
@@ -251,7 +236,7 @@ def admission_cost(t: RankTables, engine: EngineRow, rank: RankRow, seq: SeqRow)
     need = blocks_for(seq_length(seq), engine.block_size)
     if seq.was_admitted == 0 and need > engine.num_blocks:
         return ADMISSION_REJECTED
-    cached, active = cached_tokens(engine, rank, seq, t.blocks, t.contents)
+    cached, active = cached_tokens(t, engine, rank, seq)
     if need - active // engine.block_size > engine.num_blocks - active_blocks(rank):
         return ADMISSION_WAITS
     return cached
@@ -259,46 +244,31 @@ def admission_cost(t: RankTables, engine: EngineRow, rank: RankRow, seq: SeqRow)
 
 @kernel
 def _schedule(
-    engine: EngineRow,
-    rank: RankRow,
-    work: PassRow,
-    waiting: QueueRow,
-    running: QueueRow,
-    seqs: Table[SeqRow],
-    s: int,
-    blocks: Table[BlockRow],
-    arena: ArenaRow,
-    entries: NDArray[np.int64],
-    contents: NDArray[np.int64],
-    admission_cached: int,
+    t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow, s: int, admission_cached: int
 ) -> tuple[int, int]:
     """Give a sequence its share of the pass (§4.1).
 
     Args:
+        t: Shared tables.
         engine: Role of the rank.
         rank: The rank.
         work: Sums of the pass.
-        waiting: Its waiting queue.
-        running: Its running queue.
-        seqs: Sequence table.
-        s: The sequence, in ``running``, or in ``waiting`` if it is to be admitted.
-        blocks: Block table.
-        arena: Free lists.
-        entries: Block lists.
-        contents: Identities of shared prompt blocks.
+        s: The sequence, running, or waiting if it is to be admitted.
         admission_cached: Cached tokens of a sequence to admit, ``NONE`` for a running one.
 
     Returns:
         Outcome, and how many running sequences the pass must skip because preempted ones in front
         of this one moved the list (§4, fifo quirk).
     """
-    seq = seqs[s]
+    seq = t.seqs[s]
+    waiting = t.queues[QUEUES_PER_RANK * rank.id + WAITING]
+    running = t.queues[QUEUES_PER_RANK * rank.id + RUNNING]
     skip = 0
     cached = 0
     if seq.computed_tokens == 0:
         cached = admission_cached
         if cached == NONE:
-            cached, _ = cached_tokens(engine, rank, seq, blocks, contents)
+            cached, _ = cached_tokens(t, engine, rank, seq)
     length = seq_length(seq)
     before = seq.computed_tokens + cached
     prompt_before = min(before, seq.prompt_tokens)
@@ -312,21 +282,13 @@ def _schedule(
     after = before + tokens
     fits = True
     while after > seq.covered_tokens and not allocate(
-        engine,
-        rank,
-        seq,
-        blocks,
-        arena,
-        entries,
-        contents,
-        after,
-        cached // engine.block_size,
+        t, engine, rank, seq, after, cached // engine.block_size
     ):
         v = victim(engine, running)
         if v == NONE:
             fits = False
             break
-        preempt(engine, rank, work, waiting, running, seqs, v, blocks, entries)
+        preempt(t, engine, rank, work, v)
         if v == s:
             return _SELF_PREEMPTED, skip
         if engine.preemption == PREEMPT_FIRST:
@@ -337,7 +299,7 @@ def _schedule(
         after = before
     if after == before and after < length:
         return _BLOCKED, skip
-    make_resident(engine, rank, seq, blocks, arena, entries, contents, after)
+    make_resident(t, engine, rank, seq, after)
 
     seq.stamp = rank.passes
     seq.pass_tokens = after - before
@@ -346,10 +308,10 @@ def _schedule(
     count_work(engine, work, seq, 1)
     if admission_cached != NONE:
         remove_from_load(rank, seq)
-        unlink(waiting, seqs, s)
-        push_back(running, seqs, s)
+        unlink(waiting, t.seqs, s)
+        push_back(running, t.seqs, s)
         seq.status = SEQ_RUNNING
-        append_admission(work, seqs, s, cached)
+        append_admission(work, t.seqs, s, cached)
     return _SCHEDULED, skip
 
 

@@ -164,7 +164,7 @@ def has_room_for_action(w: World) -> bool:
     if rank_id == NONE:
         return True
     engine = w.engines[pool_id]
-    block_rows = int(row.input_tokens) // engine.block_size
+    block_rows = int(row.input_tokens) // engine.block_size + 1
     return has_room_in_cache(w, block_rows, node_demand(w, engine, w.ranks[rank_id]))
 
 
