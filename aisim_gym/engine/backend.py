@@ -70,6 +70,12 @@ class Backend(NamedTuple):
         activate_destination: ``(t, engine, rank, s)``: its KV has arrived.
         run_pass: ``(t, engine, rank, work, now_ms, wave)``: start a pass: schedule, admit, emit;
             fills ``work``, ``end_ms`` too.
+        steady_passes: ``(t, engine, rank, last_entry)``: passes of steady decode that an idle rank
+            is sure to run next, see :mod:`~aisim_gym.engine.steady_decode`; 0: not sure.
+        advance_decodes: ``(t, engine, rank, num_passes, last_entry)``: apply so many of them.
+        end_decodes: ``(t, engine, rank, work)``: end those that have their last token.
+        rows_for_decodes: ``(t, engine, rank, num_passes)``: free rows of the block table that they
+            may need.
         finish_group: ``(t, engine, ranks, first_rank)``: after the passes of all ranks of a worker
             were started; the works are in ``passes``.
         block_demand: ``(t, engine, rank)``: free rows of the block table that a pass may need.
@@ -91,6 +97,10 @@ class Backend(NamedTuple):
     reserve_destination: Callable[..., int]
     activate_destination: Callable[..., None]
     run_pass: Callable[..., None]
+    steady_passes: Callable[..., int]
+    advance_decodes: Callable[..., None]
+    end_decodes: Callable[..., None]
+    rows_for_decodes: Callable[..., int]
     finish_group: Callable[..., None]
     block_demand: Callable[..., int]
     node_demand: Callable[..., int]
@@ -106,6 +116,10 @@ accept_destination = dispatched("accept_destination")
 reserve_destination = dispatched("reserve_destination")
 activate_destination = dispatched("activate_destination")
 run_pass = dispatched("run_pass")
+steady_passes = dispatched("steady_passes")
+advance_decodes = dispatched("advance_decodes")
+end_decodes = dispatched("end_decodes")
+rows_for_decodes = dispatched("rows_for_decodes")
 finish_group = dispatched("finish_group")
 block_demand = dispatched("block_demand")
 node_demand = dispatched("node_demand")

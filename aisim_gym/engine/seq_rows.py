@@ -72,6 +72,9 @@ def create_seq(
     seq.reused_tokens = 0
     seq.signal_tokens = 0
     seq.signal_end = END_NONE
+    seq.oldest_entry = NONE
+    seq.first_entry = NONE
+    seq.last_entry = NONE
     rank.arrivals += 1
     rank.owned_seqs += 1
     return s

@@ -401,6 +401,28 @@ def _finish_complete(t: RankTables, engine: EngineRow, rank: RankRow, work: Pass
         s = seq.signal_next
 
 
+@kernel
+def _steady_passes(t: RankTables, engine: EngineRow, rank: RankRow, last_entry: int) -> int:
+    return 0
+
+
+@kernel
+def _advance_decodes(
+    t: RankTables, engine: EngineRow, rank: RankRow, num_passes: int, last_entry: int
+) -> None:
+    pass
+
+
+@kernel
+def _end_decodes(t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow) -> None:
+    pass
+
+
+@kernel
+def _rows_for_decodes(t: RankTables, engine: EngineRow, rank: RankRow, num_passes: int) -> int:
+    return 0
+
+
 SGLANG = Backend(
     reserves_first=True,
     has_tree=True,
@@ -415,6 +437,10 @@ SGLANG = Backend(
     reserve_destination=reserve_destination,
     activate_destination=activate_destination,
     run_pass=run_pass,
+    steady_passes=_steady_passes,
+    advance_decodes=_advance_decodes,
+    end_decodes=_end_decodes,
+    rows_for_decodes=_rows_for_decodes,
     finish_group=finish_group,
     block_demand=block_demand,
     node_demand=node_demand,

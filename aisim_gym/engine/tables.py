@@ -115,6 +115,8 @@ class RankRow(Protocol):
     stamps: I8  # clock of the radix tree
     root: I8  # node row of the tree, or NONE
     new_seqs: I8  # submitted since the last pass, those cancelled again included
+    steady_tokens: I8  # steady decode: sum of the lengths at its first pass, and of the squares
+    steady_squares: I8
     num_draws: I8  # numbers drawn for speculative decoding
     preemptions: I8
     passes: I8  # passes run by this rank, marks who was scheduled in the current one
@@ -164,8 +166,11 @@ class SeqRow(Protocol):
     reused_tokens: I8  # found in the prefix cache at the last admission
     admit_next: I8  # list of this pass's admissions
     signal_next: I8  # list of this pass's signals
-    signal_tokens: I8  # tokens that the pass emits
+    signal_tokens: I8  # tokens that the pass in flight emits
     signal_end: I8  # END_...
+    oldest_entry: I8  # of the worker's token log that the request still needs, or NONE
+    first_entry: I8  # unbroken stream of tokens up to the last one, NONE if it is not in the log
+    last_entry: I8
 
 
 class BlockRow(Protocol):

@@ -3,6 +3,9 @@
 Rules: engine-vllm-trtllm.md §2.2, §2.3. Both parts of a pass are added, never overlapped.
 """
 
+import numpy as np
+from numpy.typing import NDArray
+
 from aisim_gym.engine.duration import phase_ms
 from aisim_gym.engine.tables import TIMING_FIXED, EngineRow
 from aisim_gym.kernel import kernel
@@ -29,6 +32,29 @@ def prefill_ms(engine: EngineRow, count: int, prompt_ends: int, prefix_tokens: i
         x = float(count * new_tokens)
         raw_ms = 4.209989e-07 * (x * x) + 1.518344e-02 * x + 1.650142e01
     return phase_ms(raw_ms, engine.prefill_speedup)
+
+
+@kernel
+def cached_decode_ms(
+    engine: EngineRow, times_ms: NDArray[np.float64], count: int, active_tokens: int
+) -> float:
+    """Return :func:`decode_ms` of ``count`` >= 1, from a table where it is there already.
+
+    Args:
+        engine: Role of the rank.
+        times_ms: By active tokens, as far as it goes; 0 where not known yet. Engines with the same
+            timing share it, and threads may fill it together: they write the same.
+        count: As for :func:`decode_ms`, like the next.
+        active_tokens: Sum of their lengths before the step.
+    """
+    at = 0
+    if engine.timing != TIMING_FIXED:
+        at = min(active_tokens, engine.num_blocks * engine.block_size)  # more take no longer
+    if at >= len(times_ms):
+        return decode_ms(engine, count, active_tokens)
+    if times_ms[at] == 0.0:
+        times_ms[at] = decode_ms(engine, count, active_tokens)
+    return float(times_ms[at])
 
 
 @kernel

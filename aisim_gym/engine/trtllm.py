@@ -10,6 +10,7 @@ from aisim_gym.engine.block_commands import hold_reservation, next_destination, 
 from aisim_gym.engine.bursts import emit_bursts
 from aisim_gym.engine.emission import emit_tokens
 from aisim_gym.engine.kv_pool import active_blocks, blocks_for, take_blocks
+from aisim_gym.engine.steady_decode import steady_passes
 from aisim_gym.engine.tables import (
     NONE,
     QUEUES_PER_RANK,
@@ -27,6 +28,7 @@ from aisim_gym.engine.vllm import (
     ADMISSION_WAITS,
     VLLM,
     cached_tokens,
+    is_prebuilt,
     run_block_pass,
 )
 from aisim_gym.kernel import kernel
@@ -155,6 +157,19 @@ def _run_drafting_pass(
         run_block_pass(t, engine, rank, work, now_ms, wave, admission_cost, emit_tokens)
 
 
+@kernel
+def _is_held_up(t: RankTables, engine: EngineRow, rank: RankRow, s: int) -> bool:
+    seq = t.seqs[s]
+    if is_prebuilt(seq) or seq.prompt_tokens >= engine.max_model_len:
+        return False
+    return bool(admission_cost(t, engine, rank, seq) == ADMISSION_WAITS)
+
+
+@kernel
+def _steady_passes(t: RankTables, engine: EngineRow, rank: RankRow, last_entry: int) -> int:
+    return int(steady_passes(t, engine, rank, last_entry, _is_held_up))
+
+
 TRTLLM = VLLM._replace(
     preempts=False,
     recomputes_last=False,
@@ -165,5 +180,6 @@ TRTLLM = VLLM._replace(
     reserve_destination=reserve_destination,
     activate_destination=activate_destination,
     run_pass=_run_pass,
+    steady_passes=_steady_passes,
 )
 TRTLLM_DRAFTING = TRTLLM._replace(run_pass=_run_drafting_pass)

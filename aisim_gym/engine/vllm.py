@@ -42,6 +42,12 @@ from aisim_gym.engine.kv_pool import (
 from aisim_gym.engine.preemption import count_work, preempt, victim
 from aisim_gym.engine.queue_load import copy_load, remove_from_load
 from aisim_gym.engine.seq_queue import push_back, unlink
+from aisim_gym.engine.steady_decode import (
+    advance_decodes,
+    end_decodes,
+    rows_for_decodes,
+    steady_passes,
+)
 from aisim_gym.engine.tables import (
     END_REJECTED,
     NONE,
@@ -103,7 +109,7 @@ def run_block_pass(
 
     s = running.first
     while s != NONE and work.budget > 0:
-        if defer and not _is_prebuilt(seqs[s]):
+        if defer and not is_prebuilt(seqs[s]):
             s = seqs[s].next
             continue
         following = seqs[s].next
@@ -126,8 +132,7 @@ def run_block_pass(
         if s == NONE:
             break
         seq = seqs[s]
-        is_prebuilt = _is_prebuilt(seq)
-        cached = seq.prompt_tokens if is_prebuilt else admission_cost(t, engine, rank, seq)
+        cached = seq.prompt_tokens if is_prebuilt(seq) else admission_cost(t, engine, rank, seq)
         if cached == ADMISSION_REJECTED or seq.prompt_tokens >= engine.max_model_len:
             remove_from_load(rank, seq)
             unlink(waiting, seqs, s)
@@ -172,7 +177,7 @@ def run_block_pass(
 
 
 @kernel
-def _is_prebuilt(seq: SeqRow) -> bool:
+def is_prebuilt(seq: SeqRow) -> bool:
     """Return whether the whole prompt has KV (a running decode, an activated destination)."""
     return seq.computed_tokens >= seq.prompt_tokens and seq.covered_tokens >= seq.prompt_tokens
 
@@ -188,7 +193,7 @@ def _earliest_prebuilt(waiting: QueueRow, seqs: Table[SeqRow]) -> int:
     earliest = NONE
     s = waiting.first
     while s != NONE:
-        if _is_prebuilt(seqs[s]) and (earliest == NONE or seqs[s].order < seqs[earliest].order):
+        if is_prebuilt(seqs[s]) and (earliest == NONE or seqs[s].order < seqs[earliest].order):
             earliest = s
         s = seqs[s].next
     return earliest
@@ -203,7 +208,7 @@ def _defers_prefill(
         return False
     s = running.first
     while s != NONE:
-        if _is_prebuilt(seqs[s]):
+        if is_prebuilt(seqs[s]):
             return True
         s = seqs[s].next
     return False
@@ -338,6 +343,19 @@ def _run_drafting_pass(
         run_block_pass(t, engine, rank, work, now_ms, wave, admission_cost, emit_tokens)
 
 
+@kernel
+def _is_held_up(t: RankTables, engine: EngineRow, rank: RankRow, s: int) -> bool:
+    seq = t.seqs[s]
+    if is_prebuilt(seq) or seq.prompt_tokens >= engine.max_model_len:
+        return False
+    return bool(admission_cost(t, engine, rank, seq) == ADMISSION_WAITS)
+
+
+@kernel
+def _steady_passes(t: RankTables, engine: EngineRow, rank: RankRow, last_entry: int) -> int:
+    return int(steady_passes(t, engine, rank, last_entry, _is_held_up))
+
+
 VLLM = Backend(
     reserves_first=False,
     has_tree=False,
@@ -352,6 +370,10 @@ VLLM = Backend(
     reserve_destination=reserve_destination,
     activate_destination=activate_destination,
     run_pass=_run_pass,
+    steady_passes=_steady_passes,
+    advance_decodes=advance_decodes,
+    end_decodes=end_decodes,
+    rows_for_decodes=rows_for_decodes,
     finish_group=finish_group,
     block_demand=block_demand,
     node_demand=node_demand,

@@ -28,7 +28,6 @@ class EncoderRow(Protocol):
     num_gpus: I8  # of all of them
     preprocess_ms: F8  # per request of a batch
     transfer_ms: F8  # from the end of a batch to the fleet
-    gpu_seconds: F8  # paid for so far
     first_waiting: I8  # request row; only if num_waiting > 0
     last_waiting: I8
     num_waiting: I8
@@ -87,9 +86,3 @@ def start_batches(
             encoder.first_waiting = next_waiting[request]
             start_timer(heap, deliveries, end_ms + encoder.transfer_ms, request)
         encoder.num_waiting -= size
-
-
-@kernel
-def pay_encoders(encoder: EncoderRow, elapsed_ms: float) -> None:
-    """Pay all encoders for a time, busy or not (§2.6)."""
-    encoder.gpu_seconds += encoder.num_gpus * (elapsed_ms / 1000.0)

@@ -1,25 +1,14 @@
-"""The event heap: a binary heap in a table, smallest (at_ms, rank, identity, order) first.
+"""Events but pass ends: a binary heap in a table, smallest (at_ms, rank, identity) first.
 
 Rules: replay-runtime.md §2.2, §2.3. The rank orders events of one instant by phase, the identity
-makes their order independent of when they were pushed, the order makes the key unique.
+makes their order independent of when they were pushed; no two have all three in common.
 """
 
 import math
 
-from aisim_gym.fleet.tables import (
-    EVENT_PASS_END,
-    EVENT_TRANSFER_END,
-    ClockRow,
-    EventRow,
-)
+from aisim_gym.fleet.tables import EVENT_TRANSFER_END, ClockRow, EventRow
 from aisim_gym.kernel import kernel
 from aisim_gym.tables import Table
-
-
-@kernel
-def event_identity(pool: int, worker_id: int) -> int:
-    """Return the identity of a worker's event: prefill before decode, then by worker id."""
-    return (pool << 40) + worker_id
 
 
 @kernel
@@ -27,15 +16,13 @@ def push_event(
     clock: ClockRow, events: Table[EventRow], at_ms: float, rank: int, identity: int, subject: int
 ) -> None:
     """Add an event; the table must have a free row."""
-    order = clock.event_order
-    clock.event_order += 1
-    if rank in (EVENT_PASS_END, EVENT_TRANSFER_END):
-        clock.busy_events += 1
+    if rank == EVENT_TRANSFER_END:
+        clock.transfers += 1
     at = clock.event_count
     clock.event_count += 1
     while at > 0:
         parent = (at - 1) // 2
-        if not _is_before(at_ms, rank, identity, order, events[parent]):
+        if not _is_before(at_ms, rank, identity, events[parent]):
             break
         _copy(events[at], events[parent])
         at = parent
@@ -43,7 +30,6 @@ def push_event(
     event.at_ms = at_ms
     event.rank = rank
     event.identity = identity
-    event.order = order
     event.subject = subject
 
 
@@ -70,8 +56,8 @@ def pop_due(clock: ClockRow, events: Table[EventRow], rank: int) -> int:
     subject = peek_due(clock, events, rank)
     if subject < 0:
         return -1
-    if rank in (EVENT_PASS_END, EVENT_TRANSFER_END):
-        clock.busy_events -= 1
+    if rank == EVENT_TRANSFER_END:
+        clock.transfers -= 1
     clock.event_count -= 1
     count = clock.event_count
     last = events[count]
@@ -85,7 +71,6 @@ def pop_due(clock: ClockRow, events: Table[EventRow], rank: int) -> int:
             events[right].at_ms,
             events[right].rank,
             events[right].identity,
-            events[right].order,
             events[child],
         ):
             child = right
@@ -93,7 +78,6 @@ def pop_due(clock: ClockRow, events: Table[EventRow], rank: int) -> int:
             events[child].at_ms,
             events[child].rank,
             events[child].identity,
-            events[child].order,
             last,
         ):
             break
@@ -104,15 +88,13 @@ def pop_due(clock: ClockRow, events: Table[EventRow], rank: int) -> int:
 
 
 @kernel
-def _is_before(at_ms: float, rank: int, identity: int, order: int, other: EventRow) -> bool:
+def _is_before(at_ms: float, rank: int, identity: int, other: EventRow) -> bool:
     """Return whether a key sorts before an event."""
     if at_ms != other.at_ms:
         return at_ms < other.at_ms
     if rank != other.rank:
         return rank < other.rank
-    if identity != other.identity:
-        return identity < other.identity
-    return order < other.order
+    return identity < other.identity
 
 
 @kernel
@@ -120,5 +102,4 @@ def _copy(target: EventRow, source: EventRow) -> None:
     target.at_ms = source.at_ms
     target.rank = source.rank
     target.identity = source.identity
-    target.order = source.order
     target.subject = source.subject

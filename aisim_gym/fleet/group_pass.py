@@ -20,7 +20,6 @@ from aisim_gym.engine.tables import (
     SEQ_HELD,
     WAITING,
 )
-from aisim_gym.fleet.event_heap import event_identity, push_event
 from aisim_gym.fleet.gauges import commit_gauges
 from aisim_gym.fleet.handoff import (
     destination_reserved,
@@ -30,22 +29,34 @@ from aisim_gym.fleet.handoff import (
     source_held,
     wake_deferred,
 )
+from aisim_gym.fleet.pass_ends import push_pass_end, remove_pass_end
 from aisim_gym.fleet.request_seq import conclude_request, drop_request_seq, end_request
 from aisim_gym.fleet.room import (
     ROOM_ADMISSIONS,
-    ROOM_EVENTS,
-    ROOM_GAPS,
+    ROOM_BREAKS,
     has_room_in_cache,
     needs_room,
 )
 from aisim_gym.fleet.rosters import heap_pop, heap_push
 from aisim_gym.fleet.stages import await_receipt, detokenize
+from aisim_gym.fleet.steady import (
+    cut_short_all,
+    end_decode,
+    plan_decode,
+    start_decode,
+    sync_fleet,
+)
 from aisim_gym.fleet.tables import (
     DECODE,
-    EVENT_PASS_END,
     PREFILL,
     ROSTER_DEFERRED,
     ROSTER_READY,
+)
+from aisim_gym.fleet.token_stream import (
+    close_stream,
+    has_room_in_log,
+    log_pass,
+    send_tokens,
 )
 from aisim_gym.fleet.worker_life import is_rank_startable, is_startable, refresh_worker
 from aisim_gym.fleet.world import World
@@ -54,9 +65,8 @@ from aisim_gym.metrics.request_times import (
     POOL_AGGREGATED,
     REQUEST_COMPLETED,
     REQUEST_REJECTED,
-    gaps_fit,
+    breaks_fit,
     record_admission,
-    record_token,
 )
 from aisim_gym.metrics.traffic_window import record_completion
 
@@ -82,6 +92,7 @@ def drive_pool(w: World, pool_id: int) -> int:
     pool = w.pools[pool_id]
     deferred = w.rosters[ROSTER_DEFERRED + pool_id]
     if w.clock.resumes_drive == 0:
+        pool.had_deferred = 1 if pool.deferred_count > 0 else 0
         for i in range(pool.deferred_count):
             w.workers[deferred[i]].is_deferred = 0
             refresh_worker(w, deferred[i])
@@ -98,19 +109,23 @@ def drive_pool(w: World, pool_id: int) -> int:
         worker.is_queued_ready = 0
         if not is_startable(w, row):
             continue
+        steady_passes = plan_decode(w, row)
+        if steady_passes == NONE:
+            worker.is_queued_ready = 1
+            heap_push(ready, pool.ready_count, row)
+            pool.ready_count += 1
+            w.clock.resumes_drive = 1
+            return NEEDS_ROOM
+        if steady_passes > 0:
+            end_ms = start_decode(w, row, steady_passes)
+            push_pass_end(w.clock, w.pass_ends, w.workers, row, end_ms)
+            return STARTED_PASS
         has_effects = _start_pass(w, row)
         if w.clock.livelocked_worker != NONE and worker.pass_end_ms == w.clock.now_ms:
             return IS_LIVELOCKED
         if worker.pass_end_ms > w.clock.now_ms:
             worker.retries = 0
-            push_event(
-                w.clock,
-                w.events,
-                worker.pass_end_ms,
-                EVENT_PASS_END,
-                event_identity(pool_id, worker.id),
-                row,
-            )
+            push_pass_end(w.clock, w.pass_ends, w.workers, row, worker.pass_end_ms)
             return STARTED_PASS
         if has_effects or _shows_progress(w, row):
             worker.retries = 0
@@ -141,6 +156,7 @@ def drive_pool(w: World, pool_id: int) -> int:
         worker.retries = 0
         if worker.is_deferred == 0:
             worker.is_deferred = 1
+            cut_short_all(w)
             deferred[pool.deferred_count] = row
             pool.deferred_count += 1
     return STARTED_NOTHING
@@ -166,11 +182,22 @@ def has_room_for_pass_end(w: World, row: int) -> bool:
     tokens = 0
     node_rows = 0
     for r in range(worker.first_rank, worker.first_rank + engine.dp_size):
-        tokens += w.passes[r].signal_count * (1 + engine.draft_tokens)
+        tokens += w.passes[r].signal_count
         node_rows += node_demand(w, engine, w.ranks[r])
-    if not gaps_fit(w.gaps, w.gap_heads, tokens):
-        return needs_room(w.clock, ROOM_GAPS, tokens)
+    if not breaks_fit(w.breaks, w.break_heads, tokens):
+        return needs_room(w.clock, ROOM_BREAKS, tokens)
     return has_room_in_cache(w, 0, node_rows)
+
+
+@kernel
+def end_pass(w: World, row: int) -> None:
+    """End the pass of a worker, whose event it is; there is room."""
+    remove_pass_end(w.clock, w.pass_ends, w.workers, row)
+    if w.workers[row].steady_passes > 0:
+        _complete_pass(w, row, True, end_decode(w, row))
+    else:
+        complete_pass(w, row, True)
+    refresh_worker(w, row)
 
 
 @kernel
@@ -185,6 +212,11 @@ def complete_pass(w: World, row: int, shows_all: bool) -> bool:
     Returns:
         Whether anything was published.
     """
+    return _complete_pass(w, row, shows_all, log_pass(w, row))
+
+
+@kernel
+def _complete_pass(w: World, row: int, shows_all: bool, entry: int) -> bool:
     worker = w.workers[row]
     worker.is_busy = 0
     shown = False
@@ -193,7 +225,7 @@ def complete_pass(w: World, row: int, shows_all: bool) -> bool:
         if worker.pool == DECODE and w.clock.is_disaggregated == 1:
             reserved = retry_reservation(w, r)
         if shows_all or reserved != NONE or _rank_shows_progress(w, r):
-            _publish_rank(w, row, r)
+            _publish_rank(w, row, r, entry)
             if reserved != NONE:
                 destination_reserved(w, reserved)
             shown = True
@@ -217,8 +249,8 @@ def _has_room_for_pass(w: World, row: int) -> bool:
         admissions += min(queued, engine.max_seqs)
     if not has_room_in_cache(w, block_rows, node_rows):
         return False
-    if w.clock.event_count + 2 >= len(w.events):
-        return needs_room(w.clock, ROOM_EVENTS, 1)
+    if worker.pool == DECODE and not has_room_in_log(w, row, 1):
+        return False
     if w.clock.captures_requests == 1 and w.clock.admission_count + admissions > len(w.admissions):
         return needs_room(w.clock, ROOM_ADMISSIONS, admissions)
     return True
@@ -251,10 +283,11 @@ def _start_pass(w: World, row: int) -> bool:
             s = w.seqs[s].admit_next
         if work.is_undone == 1:
             is_undone = True
-    if worker.progress_seen != w.clock.progress:
-        worker.progress_seen = w.clock.progress
-        worker.undone_passes = 0
     if is_undone:
+        sync_fleet(w, now_ms)
+        if worker.progress_seen != w.clock.progress:
+            worker.progress_seen = w.clock.progress
+            worker.undone_passes = 0
         worker.undone_passes += 1
     if worker.undone_passes >= MAX_RETRIES:
         w.clock.livelocked_worker = row
@@ -305,8 +338,8 @@ def _rank_shows_progress(w: World, r: int) -> bool:
 
 
 @kernel
-def _publish_rank(w: World, row: int, r: int) -> None:
-    """Make one rank's part of a finished pass visible."""
+def _publish_rank(w: World, row: int, r: int, entry: int) -> None:
+    """Make one rank's part of a finished pass visible; ``entry`` is its one in the token log."""
     worker = w.workers[row]
     work = w.passes[r]
     now_ms = w.clock.now_ms
@@ -329,7 +362,7 @@ def _publish_rank(w: World, row: int, r: int) -> None:
     while s != NONE:
         following = w.seqs[s].signal_next
         if is_decode:
-            _process_client_signal(w, s)
+            _process_client_signal(w, s, entry)
         elif w.seqs[s].signal_end == END_REJECTED:
             _reject_prefill(w, s)
         s = following
@@ -346,7 +379,7 @@ def _publish_rank(w: World, row: int, r: int) -> None:
 
 
 @kernel
-def _process_client_signal(w: World, s: int) -> None:
+def _process_client_signal(w: World, s: int, entry: int) -> None:
     """Send tokens, and the end of a request, to the client, who has them once detokenized."""
     seq = w.seqs[s]
     request = seq.request
@@ -356,10 +389,12 @@ def _process_client_signal(w: World, s: int) -> None:
     if end != END_REJECTED:
         worker, tokens = int(w.ranks[seq.rank].worker), int(seq.signal_tokens)
         received_ms = detokenize(w, int(request), worker, tokens)
-    for _ in range(seq.signal_tokens):
-        record_token(row, w.gaps, w.gap_heads, received_ms)
+    if seq.signal_tokens > 0:
+        send_tokens(w, s, entry, received_ms)
     if end == END_NONE:
         return
+    if end == END_COMPLETED:
+        close_stream(w, s)
     drop_request_seq(w, s)
     if received_ms > w.clock.now_ms:
         await_receipt(w, request, received_ms)

@@ -30,6 +30,7 @@ from aisim_gym.fleet.request_seq import (
 )
 from aisim_gym.fleet.room import ROOM_EVENTS, has_room_for_seq, has_room_in_cache, needs_room
 from aisim_gym.fleet.stages import drop_transfer, share_transfer, tokenize
+from aisim_gym.fleet.steady import touch_worker
 from aisim_gym.fleet.tables import (
     ACTION_ACTIVATE,
     ACTION_CANCEL_DESTINATION,
@@ -195,13 +196,11 @@ def execute_first_action(w: World) -> bool:
         if w.pools[pool_id].active_count == 0:
             append_action(w.action_queues[QUEUE_NO_WORKER + pool_id], w.handoffs, request)
             return False
-    elif (
-        rank_id != NONE
-        and w.workers[w.ranks[rank_id].worker].is_busy == 1
-        and not source_was_refused
-    ):
-        append_action(w.action_queues[QUEUE_DEFERRED + rank_id], w.handoffs, request)
-        return False
+    elif rank_id != NONE and not source_was_refused:
+        touch_worker(w, int(w.ranks[rank_id].worker))
+        if w.workers[w.ranks[rank_id].worker].is_busy == 1:
+            append_action(w.action_queues[QUEUE_DEFERRED + rank_id], w.handoffs, request)
+            return False
     handoff.action = 0
     if action == ACTION_SUBMIT:
         _place_prefill(w, request)
@@ -332,6 +331,7 @@ def _reserve_destination(w: World, request: int) -> None:
     handoff = w.handoffs[request]
     row = w.requests[request]
     rank = w.ranks[place_in_pool(w, DECODE)]
+    touch_worker(w, int(rank.worker))
     s = add_request_seq(w, rank.id, request, int(row.output_tokens))
     row.decode_route = rank.scheduler_id
     if not accept_destination(w, w.engines[DECODE], rank, s):

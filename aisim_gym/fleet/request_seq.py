@@ -46,8 +46,8 @@ def end_request(w: World, request: int, status: int) -> None:
     record_terminal(
         w.requests[request],
         status,
-        w.gaps,
-        w.gap_heads,
+        w.breaks,
+        w.break_heads,
         w.statistics,
         w.buckets,
         w.clock.now_ms,

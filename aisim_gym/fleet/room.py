@@ -10,8 +10,8 @@ from aisim_gym.fleet.tables import ClockRow
 from aisim_gym.fleet.world import World
 from aisim_gym.kernel import kernel
 
-ROOM_SEQS, ROOM_BLOCKS, ROOM_EVENTS, ROOM_ADMISSIONS, ROOM_OPERATIONS, ROOM_GAPS = 1, 2, 3, 4, 5, 6
-ROOM_NODES = 7
+ROOM_SEQS, ROOM_BLOCKS, ROOM_EVENTS, ROOM_ADMISSIONS, ROOM_OPERATIONS = 1, 2, 3, 4, 5
+ROOM_BREAKS, ROOM_NODES, ROOM_LOG = 6, 7, 8
 
 
 @kernel

@@ -5,7 +5,7 @@ and has its step in the settle loop (§5). What is off takes no time and is neve
 """
 
 from aisim_gym.engine.tables import NONE
-from aisim_gym.fleet.encoder import enter_encoder, next_encoder_ms, pay_encoders, start_batches
+from aisim_gym.fleet.encoder import enter_encoder, next_encoder_ms, start_batches
 from aisim_gym.fleet.server_stage import receive_output, serve
 from aisim_gym.fleet.tables import DECODE, DETOKENIZING, ENCODING, PREFILL, TOKENIZING
 from aisim_gym.fleet.timers import next_timer_ms, pop_timer, start_timer
@@ -134,12 +134,6 @@ def next_stage_ms(w: World) -> float:
         ),
         next_transfer_ms(w.transfer_set),
     )
-
-
-@kernel
-def pay_stages(w: World, elapsed_ms: float) -> None:
-    """Pay for the encoders, busy or not."""
-    pay_encoders(w.encoder, elapsed_ms)
 
 
 @kernel

@@ -17,8 +17,9 @@ NUM_ROSTERS = 8
 """``rosters[ROSTER_ACTIVE + pool]``: worker rows of a pool. Live and active ones ascend; ready is a
 heap of workers that may start a pass; deferred ones started one without any effect."""
 
-EVENT_PASS_END, EVENT_WORKER_READY, EVENT_TRANSFER_END, EVENT_TICK = 0, 1, 2, 4
-"""Rank of an event among those at the same time (§2.2)."""
+EVENT_WORKER_READY, EVENT_TRANSFER_END, EVENT_TICK = 1, 2, 4
+"""Rank of an event among those at the same time (§2.2); pass ends, with rank 0, have a heap of
+their own, ``fleet/pass_ends.py``."""
 
 CAUSE_PLANNER, CAUSE_READY, CAUSE_DRAINED = 0, 1, 2
 
@@ -55,12 +56,14 @@ class ClockRow(Protocol):
     in_flight: I8  # arrived, not terminal for the client
     handoff_count: I8
     open_handoffs: I8  # handoffs not yet retired
-    busy_events: I8  # pass ends and transfers in the heap
+    busy_workers: I8  # with a pass in flight
+    transfers: I8  # in the heap
     event_count: I8
-    event_order: I8  # ordinal of the next event pushed
     tick_ordinal: I8  # ticks shown to the planner so far
     tick_shown: I8  # 1: a tick waits for its decision
     stuck_ticks: I8  # consecutive ticks in a run that nothing can move
+    fast_forwards: I8  # 1: steady decode runs as one event, 0: pass by pass
+    is_driven: I8  # 1: passes were started at this instant already
     collects_fpm: I8
     collects_telemetry: I8
     sample_origin_ms: F8
@@ -80,6 +83,7 @@ class ClockRow(Protocol):
     instants_left: I8  # to settle before the run pauses for its caller
     is_started: I8  # 1: the first instant is settled
     failed_request: I8  # whose action addressed a removed worker
+    log_rows: I8  # rows of token logs ever used
     room_kind: I8  # ROOM_... that must grow,
     room_amount: I8  # and by how many elements at least
 
@@ -87,7 +91,8 @@ class ClockRow(Protocol):
 class PoolRow(Protocol):
     """One pool of workers."""
 
-    worker_seconds: F8
+    worker_seconds: F8  # paid up to paid_until_ms: when live_count changed last
+    paid_until_ms: F8
     live_count: I8  # starting + active + draining
     active_count: I8
     starting_count: I8
@@ -100,6 +105,7 @@ class PoolRow(Protocol):
     sample_total_tokens: I8  # the tokens looked up,
     sample_preemptions: I8  # and preemptions
     deferred_count: I8
+    had_deferred: I8  # 1: a worker was deferred when passes were started last
     drain_check: I8  # 1: a draining worker may have become removable
 
 
@@ -116,6 +122,13 @@ class WorkerRow(Protocol):
     is_busy: I8  # a pass is in flight
     pass_start_ms: F8
     pass_end_ms: F8
+    pass_end_place: I8  # in the heap of pass ends, while it is busy
+    steady_passes: I8  # of steady decode until its event, 0: it runs pass by pass
+    steady_start_ms: F8  # start of the first of them
+    steady_entry: I8  # their first entry in the token log
+    steady_published: I8  # passes whose end is visible
+    steady_applied: I8  # passes that sequences and blocks know of
+    steady_rows: I8  # rows of the block table that are set aside for them
     retries: I8  # consecutive passes without duration or effect that were retried
     undone_passes: I8  # passes that were undone since the last progress in the fleet
     progress_seen: I8  # clock.progress at that time
@@ -140,12 +153,11 @@ class OperationRow(Protocol):
 
 
 class EventRow(Protocol):
-    """One event of the heap, smallest first by (at_ms, rank, identity, order)."""
+    """One event of the heap, smallest first by (at_ms, rank, identity)."""
 
     at_ms: F8
     rank: I8  # EVENT_...
     identity: I8
-    order: I8
     subject: I8  # worker row or request row
 
 

@@ -33,7 +33,8 @@ def is_workload_done(w: World) -> bool:
     return bool(
         clock.in_flight == 0
         and clock.sources_left == 0
-        and clock.busy_events == 0
+        and clock.busy_workers == 0
+        and clock.transfers == 0
         and clock.open_handoffs == 0
     )
 

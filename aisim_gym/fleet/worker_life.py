@@ -5,7 +5,8 @@ Rules: replay-runtime.md §6.1, §6.3, §6.7, §7, §8.
 
 from aisim_gym.engine.tables import NONE, PREBUILT, QUEUES_PER_RANK, RUNNING, WAITING
 from aisim_gym.fleet.action_queue import clear_queue
-from aisim_gym.fleet.event_heap import event_identity, push_event
+from aisim_gym.fleet.event_heap import push_event
+from aisim_gym.fleet.pass_ends import event_identity
 from aisim_gym.fleet.rosters import heap_push, insert_ascending, remove_ascending
 from aisim_gym.fleet.tables import (
     CAUSE_DRAINED,
@@ -20,6 +21,7 @@ from aisim_gym.fleet.tables import (
     WORKER_DRAINING,
     WORKER_REMOVED,
     WORKER_STARTING,
+    PoolRow,
 )
 from aisim_gym.fleet.world import World
 from aisim_gym.kernel import kernel
@@ -64,11 +66,19 @@ def create_worker(w: World, pool_id: int, state: int, operation: int) -> int:
     pool.num_workers += 1
     pool.num_ranks += w.engines[pool_id].dp_size
     insert_ascending(w.rosters[ROSTER_LIVE + pool_id], pool.live_count, row)
+    pay_workers(pool, w.clock.now_ms)
     pool.live_count += 1
     pool.starting_count += 1
     if state == WORKER_ACTIVE:
         activate_worker(w, row, operation)
     return int(row)
+
+
+@kernel
+def pay_workers(pool: PoolRow, now_ms: float) -> None:
+    """Pay for the live workers of a pool up to now (§2.6): before their number changes."""
+    pool.worker_seconds += float(pool.live_count) * (now_ms - pool.paid_until_ms) / 1000.0
+    pool.paid_until_ms = now_ms
 
 
 @kernel
@@ -264,4 +274,5 @@ def _remove_worker(w: World, row: int, operation: int) -> None:
     worker.removed_ms = w.clock.now_ms
     worker.removed_operation = operation
     remove_ascending(w.rosters[ROSTER_LIVE + worker.pool], pool.live_count, row)
+    pay_workers(pool, w.clock.now_ms)
     pool.live_count -= 1

@@ -24,6 +24,7 @@ from aisim_gym.engine.tables import (
     SeqRow,
 )
 from aisim_gym.fleet.encoder import EncoderRow
+from aisim_gym.fleet.pass_ends import PassEndRow
 from aisim_gym.fleet.server_stage import ServerStageRow
 from aisim_gym.fleet.tables import (
     ActionQueueRow,
@@ -41,6 +42,7 @@ from aisim_gym.fleet.timers import TimerHeapRow, TimerRow
 from aisim_gym.fleet.transfer_links import LinkRow, TransferRow, TransferSetRow
 from aisim_gym.metrics.gap_statistics import StatisticsRow
 from aisim_gym.metrics.request_times import AdmissionRow, RequestRow
+from aisim_gym.metrics.token_log import EntryRow, TokenLogRow
 from aisim_gym.metrics.traffic_window import TrafficRow
 from aisim_gym.tables import Table
 
@@ -69,12 +71,15 @@ class World(Bundle):
     contents: NDArray[np.int64]  # identities of shared prompt blocks
     draws: NDArray[np.int64]  # (ranks, 16): words of the random streams; (0, 16) without drafts
     requests: Table[RequestRow]
-    gaps: NDArray[np.float64]
-    gap_heads: NDArray[np.int64]
-    statistics: Table[StatisticsRow]  # (2,)
-    buckets: NDArray[np.int64]  # (2, NUM_BUCKETS)
+    breaks: NDArray[np.float64]  # in the streams of tokens
+    break_heads: NDArray[np.int64]
+    token_logs: Table[TokenLogRow]  # by worker
+    log_entries: Table[EntryRow]
+    statistics: Table[StatisticsRow]  # pairs: gaps at breaks, then by worker those in its log
+    buckets: NDArray[np.int64]  # (NUM_SAMPLES, NUM_BUCKETS)
     handoffs: Table[HandoffRow]  # by request; empty for an aggregated fleet
     action_queues: Table[ActionQueueRow]
+    pass_ends: Table[PassEndRow]  # as many as workers
     events: Table[EventRow]
     rosters: NDArray[np.int64]  # (NUM_ROSTERS, workers)
     admissions: Table[AdmissionRow]
@@ -96,3 +101,4 @@ class World(Bundle):
     transfer_set: TransferSetRow
     transfers: Table[TransferRow]  # as many as requests; empty without shared links
     links: Table[LinkRow]  # by rank; likewise
+    decode_times_ms: NDArray[np.float64]  # (2, tokens) by pool: see cached_decode_ms

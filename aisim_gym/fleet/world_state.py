@@ -24,11 +24,13 @@ from aisim_gym.engine.tables import (
     SeqRow,
 )
 from aisim_gym.fleet.encoder import EncoderRow
+from aisim_gym.fleet.pass_ends import PassEndRow
 from aisim_gym.fleet.room import (
     ROOM_ADMISSIONS,
     ROOM_BLOCKS,
+    ROOM_BREAKS,
     ROOM_EVENTS,
-    ROOM_GAPS,
+    ROOM_LOG,
     ROOM_NODES,
     ROOM_OPERATIONS,
     ROOM_SEQS,
@@ -54,8 +56,15 @@ from aisim_gym.fleet.timers import TimerHeapRow, TimerRow
 from aisim_gym.fleet.transfer_links import LinkRow, TransferRow, TransferSetRow
 from aisim_gym.fleet.world import World
 from aisim_gym.fleet.worlds import WORLD_TYPES
-from aisim_gym.metrics.gap_statistics import StatisticsRow
+from aisim_gym.metrics.gap_statistics import (
+    GAP,
+    NUM_SAMPLES,
+    RATE,
+    StatisticsRow,
+    merged_statistics,
+)
 from aisim_gym.metrics.request_times import AdmissionRow, RequestRow
+from aisim_gym.metrics.token_log import EntryRow, TokenLogRow, settle_entries
 from aisim_gym.metrics.traffic_window import TrafficRow
 from aisim_gym.tables import Table, grow_table, row_dtype
 
@@ -87,12 +96,15 @@ class WorldState:
     contents: NDArray[np.int64]
     draws: NDArray[np.int64]
     requests: Table[RequestRow]
-    gaps: NDArray[np.float64]
-    gap_heads: NDArray[np.int64]
+    breaks: NDArray[np.float64]
+    break_heads: NDArray[np.int64]
+    token_logs: Table[TokenLogRow]
+    log_entries: Table[EntryRow]
     statistics: Table[StatisticsRow]
     buckets: NDArray[np.int64]
     handoffs: Table[HandoffRow]
     action_queues: Table[ActionQueueRow]
+    pass_ends: Table[PassEndRow]
     events: Table[EventRow]
     rosters: NDArray[np.int64]
     admissions: Table[AdmissionRow]
@@ -127,7 +139,10 @@ class WorldState:
         if world is None:
             tables = self.tables()
             rows = {name: tables[name][0] for name in ONE_ROW_TABLES}
-            world = WORLD_TYPES[int(self.clock[0].backend)](**{**tables, **rows})
+            times_ms = decode_times_ms(self.engines)
+            world = WORLD_TYPES[int(self.clock[0].backend)](
+                **{**tables, **rows}, decode_times_ms=times_ms
+            )
             object.__setattr__(self, "_world", world)
         return world
 
@@ -157,6 +172,25 @@ class WorldState:
             restored[field.name] = table
         return cls(**restored)
 
+    def worker_seconds(self, pool_id: int) -> float:
+        """Return the time of live workers of a pool so far, in s (replay-runtime.md §2.6)."""
+        pool = self.pools[pool_id]
+        unpaid_ms = float(self.clock[0].now_ms) - float(pool.paid_until_ms)
+        return float(pool.worker_seconds) + int(pool.live_count) * unpaid_ms / 1000.0
+
+    def gap_statistics(self) -> tuple[Table[StatisticsRow], NDArray[np.int64]]:
+        """Return moments and buckets of the token gaps of all requests completed so far.
+
+        Returns:
+            Rows ``GAP`` and ``RATE``, and the buckets of both, shape (NUM_SAMPLES, NUM_BUCKETS).
+        """
+        logs, entries = self.token_logs.copy(), self.log_entries.copy()
+        statistics, buckets = self.statistics.copy(), self.buckets.copy()
+        for i in np.flatnonzero(logs["first"] < logs["next"]).tolist():
+            rows = (statistics[NUM_SAMPLES * (i + 1) + sample] for sample in (GAP, RATE))
+            settle_entries(logs[i], entries, *rows, buckets, int(logs[i].next))
+        return merged_statistics(statistics), buckets
+
     def copy(self) -> Self:
         """Return an independent copy."""
         return type(self)(**{name: table.copy() for name, table in self.tables().items()})
@@ -177,9 +211,11 @@ class WorldState:
             self.admissions = grow_table(self.admissions, 2 * len(self.admissions) + amount)
         elif clock.room_kind == ROOM_OPERATIONS:
             self.operations = grow_table(self.operations, 2 * len(self.operations) + amount)
+        elif clock.room_kind == ROOM_LOG:
+            self.log_entries = grow_table(self.log_entries, 2 * len(self.log_entries) + amount)
         else:
-            assert clock.room_kind == ROOM_GAPS
-            self.gaps = _grow_array(self.gaps, 2 * len(self.gaps) + 128 * amount)
+            assert clock.room_kind == ROOM_BREAKS
+            self.breaks = _grow_array(self.breaks, 2 * len(self.breaks) + 128 * amount)
 
     def make_room_for_workers(self, prefill: int, decode: int) -> None:
         """Make sure that so many more workers, their ranks, events and operations fit."""
@@ -191,6 +227,9 @@ class WorldState:
         if workers > len(self.workers):
             size = max(workers, 2 * len(self.workers))
             self.workers = grow_table(self.workers, size)
+            self.pass_ends = grow_table(self.pass_ends, size)
+            self.token_logs = grow_table(self.token_logs, size)
+            self.statistics = grow_table(self.statistics, NUM_SAMPLES * (size + 1))
             rosters = np.zeros((NUM_ROSTERS, size), np.int64)
             rosters[:, : self.rosters.shape[1]] = self.rosters
             self.rosters = rosters
@@ -241,6 +280,24 @@ class WorldState:
             size *= 2
         self.nodes = grow_table(old, size)
         link_nodes(old, self.nodes, self.arena[0])
+
+
+_MOST_TIMES = 1 << 21
+"""Active tokens up to which decode times are kept: 16 MB, and only what is used takes memory."""
+
+_decode_times_ms: dict[bytes, NDArray[np.float64]] = {}
+
+
+def decode_times_ms(engines: Table[EngineRow]) -> NDArray[np.float64]:
+    """Return the table of decode times of two roles, shared by all worlds with the same timing."""
+    timing = ("num_blocks", "block_size", "timing", "fixed_decode_ms", "decode_speedup")
+    rows = np.asarray(engines)[list(timing)]
+    key = b"".join(np.ascontiguousarray(rows[name]).tobytes() for name in timing)
+    times_ms = _decode_times_ms.get(key)
+    if times_ms is None:
+        tokens = min(int((rows["num_blocks"] * rows["block_size"]).max()) + 1, _MOST_TIMES)
+        times_ms = _decode_times_ms[key] = np.zeros((len(rows), tokens))
+    return times_ms
 
 
 def add_free_seqs(seqs: Table[SeqRow], arena: ArenaRow, first: int) -> None:

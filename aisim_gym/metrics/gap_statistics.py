@@ -2,6 +2,7 @@
 
 Rule: replay-runtime.md §15.4. Count, mean and standard deviation are exact, percentiles come from a
 relative-error sketch: bucket ``k = ceil(ln v / ln gamma)`` stands for ``2 gamma^k / (gamma + 1)``.
+A value enters with a weight: how often it occurred.
 """
 
 import math
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aisim_gym.kernel import kernel
-from aisim_gym.tables import F8, I8, Table
+from aisim_gym.tables import F8, I8, Table, make_table
 
 GAMMA = 1.001 / 0.999
 _LOG_GAMMA = math.log1p(2 * 0.001 / 0.999)
@@ -19,6 +20,7 @@ _OFFSET = 11_000
 """Bucket index of the value 1; covers 3e-10 … 4e13."""
 NUM_BUCKETS = 26_600
 GAP, RATE = 0, 1
+NUM_SAMPLES = 2
 
 
 class StatisticsRow(Protocol):
@@ -33,28 +35,94 @@ class StatisticsRow(Protocol):
 
 
 @kernel
-def add_gap(statistics: Table[StatisticsRow], buckets: NDArray[np.int64], gap_ms: float) -> None:
-    """Add one gap between consecutive tokens of a request, and its rate if it is not zero."""
-    _add(statistics[GAP], buckets[GAP], gap_ms)
+def add_gap(
+    gaps: StatisticsRow,
+    rates: StatisticsRow,
+    buckets: NDArray[np.int64],
+    gap_ms: float,
+    weight: int,
+) -> None:
+    """Add a gap between consecutive tokens of a request, and its rate if it is not zero.
+
+    Args:
+        gaps: Moments of gaps.
+        rates: Moments of rates.
+        buckets: Shape (NUM_SAMPLES, NUM_BUCKETS): counts of both.
+        gap_ms: The gap.
+        weight: How often it occurred.
+    """
+    _add(gaps, buckets[GAP], gap_ms, weight)
     if gap_ms > 0.0:
-        _add(statistics[RATE], buckets[RATE], 1000.0 / gap_ms)
+        _add(rates, buckets[RATE], 1000.0 / gap_ms, weight)
 
 
 @kernel
-def _add(row: StatisticsRow, buckets: NDArray[np.int64], value: float) -> None:
-    row.count += 1
-    if row.count == 1 or value < row.low:
-        row.low = value
-    if row.count == 1 or value > row.high:
-        row.high = value
-    delta = value - row.average
-    row.average += delta / row.count
-    row.squares += delta * (value - row.average)
-    if value > 0.0:
-        k = math.ceil(math.log(value) / _LOG_GAMMA) + _OFFSET
-        buckets[min(max(k, 0), NUM_BUCKETS - 1)] += 1
+def add_moments(
+    row: StatisticsRow, count: int, average: float, squares: float, low: float, high: float
+) -> None:
+    """Add the moments of ``count`` >= 1 more values (Chan's rule); zeros are counted elsewhere."""
+    if row.count == 0:
+        row.low = low
+        row.high = high
     else:
-        row.zeros += 1
+        row.low = min(row.low, low)
+        row.high = max(row.high, high)
+    total = row.count + count
+    delta = average - row.average
+    row.average += delta * count / total
+    row.squares += squares + delta * delta * (float(row.count) * count / total)
+    row.count = total
+
+
+@kernel
+def bucket_place(value: float) -> float:
+    """Return where a value > 0 lies on the scale of buckets: its bucket is the next integer."""
+    return math.log(value) / _LOG_GAMMA
+
+
+@kernel
+def bucket_index(place: float) -> int:
+    """Return the index of the bucket of a place; values out of range go to the outermost ones."""
+    return min(max(math.ceil(place) + _OFFSET, 0), NUM_BUCKETS - 1)
+
+
+@kernel
+def bucket_bounds(value: float, place: float) -> tuple[float, float]:
+    """Return a range around a value whose values surely have the same bucket, bounds excluded."""
+    above = (math.ceil(place) - place) * _LOG_GAMMA
+    below = _LOG_GAMMA - above
+    # First-order bounds of the exponential, so that no logarithm of a neighbour can be beyond.
+    low = value * (1.0 - below + below * below / 2.0) * (1.0 + 1e-12)
+    return low, value * (1.0 + above) * (1.0 - 1e-12)
+
+
+@kernel
+def _add(row: StatisticsRow, buckets: NDArray[np.int64], value: float, weight: int) -> None:
+    add_moments(row, weight, value, 0.0, value, value)
+    if value > 0.0:
+        buckets[bucket_index(bucket_place(value))] += weight
+    else:
+        row.zeros += weight
+
+
+def merged_statistics(statistics: Table[StatisticsRow]) -> Table[StatisticsRow]:
+    """Return the moments of all gaps and of all rates.
+
+    Args:
+        statistics: Pairs of rows ``GAP`` and ``RATE``, merged in this order.
+
+    Returns:
+        Two rows.
+    """
+    merged: Table[StatisticsRow] = make_table(StatisticsRow, NUM_SAMPLES)
+    rows = np.asarray(statistics)
+    for i in np.flatnonzero(rows["count"]).tolist():
+        row = statistics[i]
+        target = merged[i % NUM_SAMPLES]
+        target.zeros += row.zeros
+        moments = (int(row.count), *map(float, (row.average, row.squares, row.low, row.high)))
+        add_moments(target, *moments)
+    return merged
 
 
 def sketch_percentile(row: StatisticsRow, buckets: NDArray[np.int64], percent: float) -> float:

@@ -12,12 +12,15 @@ from numpy.typing import NDArray
 from aisim_gym.engine.slices import NUM_CLASSES, give_back_slice, take_slice
 from aisim_gym.engine.tables import NONE
 from aisim_gym.kernel import kernel
-from aisim_gym.metrics.gap_statistics import StatisticsRow, add_gap
+from aisim_gym.metrics.gap_statistics import GAP, RATE, StatisticsRow, add_gap
+from aisim_gym.metrics.token_log import EntryRow, TokenLogRow, weigh_stream
 from aisim_gym.tables import F8, I1, I4, I8, Table, make_table
 
 REQUEST_OPEN, REQUEST_COMPLETED, REQUEST_REJECTED, REQUEST_FAILED, REQUEST_CANCELED = 0, 1, 2, 3, 4
 POOL_PREFILL, POOL_DECODE, POOL_AGGREGATED = 0, 1, 2
 _CHUNK = 64
+_BREAK = 3
+"""Elements of a break in the stream of tokens: first and last entry before it, its gap in ms."""
 STATUS_NAMES = ("open", "completed", "rejected", "failed", "canceled")
 
 
@@ -42,11 +45,13 @@ class RequestRow(Protocol):
     row: I8  # index in the source
     content_start: I8  # identities of shared prompt blocks
     private_base: I8
-    gap_chunk: I8  # last chunk of its gaps while it decodes, or NONE
+    break_chunk: I8  # last chunk of the breaks in its stream of tokens, or NONE
     shared_blocks: I4
     input_tokens: I4
     output_tokens: I4  # asked for
     emitted_tokens: I4
+    num_breaks: I4
+    zero_gaps: I4  # between tokens of one burst
     first_reused_tokens: I4  # prefix-cache hit at the first admission
     most_reused_tokens: I4  # over all admissions; disaggregated: at prefill
     decode_reused_tokens: I4  # the same at decode, NONE before; disaggregated only
@@ -70,41 +75,69 @@ class AdmissionRow(Protocol):
 
 
 @kernel
-def gaps_fit(gaps: NDArray[np.float64], gap_heads: NDArray[np.int64], tokens: int) -> bool:
-    """Return whether ``tokens`` more tokens can surely be recorded without growth."""
-    return bool(gap_heads[NUM_CLASSES] + tokens * _CHUNK <= len(gaps))
+def breaks_fit(breaks: NDArray[np.float64], break_heads: NDArray[np.int64], count: int) -> bool:
+    """Return whether ``count`` more breaks can surely be recorded without growth."""
+    return bool(break_heads[NUM_CLASSES] + count * _CHUNK <= len(breaks))
 
 
 @kernel
-def record_token(
-    request: RequestRow, gaps: NDArray[np.float64], gap_heads: NDArray[np.int64], now_ms: float
+def record_break(
+    request: RequestRow,
+    breaks: NDArray[np.float64],
+    break_heads: NDArray[np.int64],
+    first_entry: int,
+    last_entry: int,
+    gap_ms: float,
 ) -> None:
-    """Record a token that reaches the client.
+    """Record a token that did not come with the entry after the one of the token before it.
 
-    Gaps to the previous token are kept in chunks until the request ends: only completed requests
-    enter the statistics. The first element of a chunk points to the one before it.
+    Breaks are kept in chunks until the request ends: only completed requests enter the statistics.
+    The first element of a chunk points to the one before it.
+
+    Args:
+        request: Modified in place.
+        breaks: All chunks.
+        break_heads: Their free lists.
+        first_entry: Unbroken stream before the gap, ``NONE`` if it is not in the log.
+        last_entry: Its end.
+        gap_ms: Time since the token before.
     """
-    if request.emitted_tokens == 0:
-        request.first_token_ms = now_ms
-    else:
-        if request.emitted_tokens == 1:
-            request.second_token_ms = now_ms
-        at = (request.emitted_tokens - 1) % (_CHUNK - 1)
-        if at == 0:
-            chunk = take_slice(gaps, gap_heads, _CHUNK)
-            gaps[chunk] = request.gap_chunk
-            request.gap_chunk = chunk
-        gaps[request.gap_chunk + 1 + at] = now_ms - request.last_token_ms
-    request.last_token_ms = now_ms
-    request.emitted_tokens += 1
+    per_chunk = (_CHUNK - 1) // _BREAK
+    at = request.num_breaks % per_chunk
+    if at == 0:
+        chunk = take_slice(breaks, break_heads, _CHUNK)
+        breaks[chunk] = request.break_chunk
+        request.break_chunk = chunk
+    place = request.break_chunk + 1 + _BREAK * at
+    breaks[place] = first_entry
+    breaks[place + 1] = last_entry
+    breaks[place + 2] = gap_ms
+    request.num_breaks += 1
+
+
+@kernel
+def weigh_broken_streams(
+    request: RequestRow, breaks: NDArray[np.float64], log: TokenLogRow, entries: Table[EntryRow]
+) -> None:
+    """Count the gaps of a request that completes, up to its last break."""
+    left = request.num_breaks
+    chunk = request.break_chunk
+    while chunk != NONE:
+        filled = (left - 1) % ((_CHUNK - 1) // _BREAK) + 1
+        for i in range(filled):
+            place = chunk + 1 + _BREAK * i
+            if breaks[place] != NONE:
+                weigh_stream(log, entries, int(breaks[place]), int(breaks[place + 1]))
+        left -= filled
+        chunk = int(breaks[chunk])
 
 
 @kernel
 def record_terminal(
     request: RequestRow,
     status: int,
-    gaps: NDArray[np.float64],
-    gap_heads: NDArray[np.int64],
+    breaks: NDArray[np.float64],
+    break_heads: NDArray[np.int64],
     statistics: Table[StatisticsRow],
     buckets: NDArray[np.int64],
     now_ms: float,
@@ -112,15 +145,19 @@ def record_terminal(
     """Record the outcome of an open request."""
     request.status = status
     request.terminal_ms = now_ms
-    filled = (request.emitted_tokens - 2) % (_CHUNK - 1) + 1
-    while request.gap_chunk != NONE:
-        chunk = request.gap_chunk
-        request.gap_chunk = int(gaps[chunk])
+    if status == REQUEST_COMPLETED and request.zero_gaps > 0:
+        add_gap(statistics[GAP], statistics[RATE], buckets, 0.0, request.zero_gaps)
+    left = request.num_breaks
+    while request.break_chunk != NONE:
+        chunk = request.break_chunk
+        request.break_chunk = int(breaks[chunk])
+        filled = (left - 1) % ((_CHUNK - 1) // _BREAK) + 1
+        left -= filled
         if status == REQUEST_COMPLETED:
             for i in range(filled):
-                add_gap(statistics, buckets, gaps[chunk + 1 + i])
-        filled = _CHUNK - 1
-        give_back_slice(gaps, gap_heads, chunk, _CHUNK)
+                gap_ms = breaks[chunk + 3 + _BREAK * i]
+                add_gap(statistics[GAP], statistics[RATE], buckets, gap_ms, 1)
+        give_back_slice(breaks, break_heads, chunk, _CHUNK)
 
 
 @kernel
@@ -156,7 +193,7 @@ def make_requests(count: int) -> Table[RequestRow]:
     for name, hint in RequestRow.__annotations__.items():
         if hint is F8:
             table[name][:] = math.nan
-    for name in ("gap_chunk", "decode_reused_tokens", "prefill_scheduler", "session"):
+    for name in ("break_chunk", "decode_reused_tokens", "prefill_scheduler", "session"):
         table[name][:] = NONE
     for name in ("decode_scheduler", "decode_route"):
         table[name][:] = NONE

@@ -8,22 +8,24 @@ import math
 from aisim_gym.engine.tables import NONE
 from aisim_gym.fleet.arrivals import next_arrival_ms
 from aisim_gym.fleet.event_heap import next_event_ms, push_event
-from aisim_gym.fleet.stages import next_stage_ms, pay_stages
+from aisim_gym.fleet.pass_ends import next_pass_end_ms
+from aisim_gym.fleet.stages import next_stage_ms
+from aisim_gym.fleet.steady import last_hidden_end_ms, sync_fleet
 from aisim_gym.fleet.tables import (
     DECODE,
     EVENT_TICK,
-    EVENT_TRANSFER_END,
     PREFILL,
     QUEUE_NO_WORKER,
-    PoolRow,
 )
 from aisim_gym.fleet.tick import is_workload_done
+from aisim_gym.fleet.token_stream import settle_logs
 from aisim_gym.fleet.world import World
 from aisim_gym.kernel import entry_point, kernel
 from aisim_gym.replay.settle import (
     PHASE_PASS_ENDS,
     STATUS_DONE,
     STATUS_LIVELOCK,
+    STATUS_NEEDS_ROOM,
     STATUS_PAUSED,
     STATUS_SAMPLE,
     STATUS_SETTLED,
@@ -45,6 +47,17 @@ def advance(w: World) -> int:
         w: Modified in place. After ``STATUS_TICK`` the decision must be applied, after
             ``STATUS_NEEDS_ROOM`` the table grown; then call again.
     """
+    status = _advance(w)
+    if status == STATUS_NEEDS_ROOM:
+        return status
+    sync_fleet(w, w.clock.now_ms)
+    if status in (STATUS_DONE, STATUS_TIME_LIMIT):
+        settle_logs(w)
+    return status
+
+
+@kernel
+def _advance(w: World) -> int:
     clock = w.clock
     while True:
         status = settle(w)
@@ -57,7 +70,7 @@ def advance(w: World) -> int:
         if clock.is_started == 1:
             clock.is_started = 2
             _arm_first_tick(w)
-            if next_event_ms(clock, w.events) == clock.now_ms:
+            if _next_event_ms(w) == clock.now_ms:
                 clock.phase = PHASE_PASS_ENDS
                 continue
         if is_workload_done(w):
@@ -69,10 +82,15 @@ def advance(w: World) -> int:
             clock.livelocked_worker = NONE
         if clock.instants_left <= 0:
             return STATUS_PAUSED
-        at_ms = min(next_event_ms(clock, w.events), _next_source_ms(w))
+        at_ms = min(_next_event_ms(w), _next_source_ms(w))
         if at_ms == math.inf:
             return STATUS_STUCK
         if at_ms > clock.max_sim_ms:
+            last_ms = max(clock.now_ms, last_hidden_end_ms(w, clock.max_sim_ms))
+            if clock.next_sample_ms <= last_ms:
+                _move_clock(w, clock.next_sample_ms)
+                return STATUS_SAMPLE
+            _move_clock(w, last_ms)
             return STATUS_TIME_LIMIT
         if clock.next_sample_ms < at_ms:
             _move_clock(w, clock.next_sample_ms)
@@ -86,6 +104,12 @@ def advance(w: World) -> int:
                 return STATUS_STUCK
         _move_clock(w, at_ms)
         clock.phase = PHASE_PASS_ENDS
+
+
+@kernel
+def _next_event_ms(w: World) -> float:
+    """Return when the first pass ends, worker is ready, transfer ends or tick comes."""
+    return min(next_event_ms(w.clock, w.events), next_pass_end_ms(w.clock, w.pass_ends))
 
 
 @kernel
@@ -106,16 +130,13 @@ def _next_source_ms(w: World) -> float:
 @kernel
 def _only_ticks_can_follow(w: World) -> bool:
     """Return whether no event, arrival, startup or later decision can move an open request."""
-    return w.clock.busy_events == 0 and _nothing_is_coming(w)
+    return w.clock.busy_workers + w.clock.transfers == 0 and _nothing_is_coming(w)
 
 
 @kernel
 def _only_passes_can_follow(w: World) -> bool:
     """Return whether nothing but ends of passes, and ticks, can move an open request."""
-    for i in range(w.clock.event_count):
-        if w.events[i].rank == EVENT_TRANSFER_END:
-            return False
-    return _nothing_is_coming(w)
+    return w.clock.transfers == 0 and _nothing_is_coming(w)
 
 
 @kernel
@@ -136,15 +157,6 @@ def _nothing_is_coming(w: World) -> bool:
 
 @kernel
 def _move_clock(w: World, at_ms: float) -> None:
-    """Move the clock; live workers and encoders are paid for the time in between (§2.6)."""
-    elapsed_ms = at_ms - w.clock.now_ms
-    if elapsed_ms > 0.0:
-        _pay(w.pools[PREFILL], elapsed_ms)
-        _pay(w.pools[DECODE], elapsed_ms)
-        pay_stages(w, elapsed_ms)
+    if at_ms > w.clock.now_ms:
         w.clock.now_ms = at_ms
-
-
-@kernel
-def _pay(pool: PoolRow, elapsed_ms: float) -> None:
-    pool.worker_seconds += float(pool.live_count) * elapsed_ms / 1000.0
+        w.clock.is_driven = 0

@@ -32,6 +32,7 @@ from aisim_gym.engine.tables import (
 )
 from aisim_gym.errors import UnsupportedError
 from aisim_gym.fleet.action_queue import clear_queue
+from aisim_gym.fleet.pass_ends import PassEndRow
 from aisim_gym.fleet.tables import (
     DECODE,
     NUM_ROSTERS,
@@ -49,11 +50,13 @@ from aisim_gym.fleet.tables import (
     WorkerRow,
 )
 from aisim_gym.fleet.timers import TimerHeapRow, TimerRow
+from aisim_gym.fleet.token_stream import SMALLEST_LOG
 from aisim_gym.fleet.worker_life import create_worker
 from aisim_gym.fleet.world_state import WorldState, add_free_seqs
 from aisim_gym.fleet.worlds import BACKENDS, WORLD_TYPES, world_type
-from aisim_gym.metrics.gap_statistics import NUM_BUCKETS, StatisticsRow
+from aisim_gym.metrics.gap_statistics import NUM_BUCKETS, NUM_SAMPLES, StatisticsRow
 from aisim_gym.metrics.request_times import AdmissionRow, RequestRow, make_requests
+from aisim_gym.metrics.token_log import EntryRow, TokenLogRow
 from aisim_gym.metrics.traffic_window import TrafficRow
 from aisim_gym.replay.build_stages import has_stages, make_stages
 from aisim_gym.replay.settle import PHASE_PASS_ENDS
@@ -123,12 +126,15 @@ def build_world(spec: ReplaySpec, requests: RequestTable, initial_tick_ms: float
         contents=contents,
         draws=np.zeros((num_ranks if drafts else 0, WORDS_PER_BLOCK), np.int64),
         requests=request_rows,
-        gaps=np.zeros(8192, np.float64),
-        gap_heads=make_heads(),
-        statistics=make_table(StatisticsRow, 2),
-        buckets=np.zeros((2, NUM_BUCKETS), np.int64),
+        breaks=np.zeros(1024, np.float64),
+        break_heads=make_heads(),
+        token_logs=make_table(TokenLogRow, num_workers),
+        log_entries=make_table(EntryRow, SMALLEST_LOG * num_workers),
+        statistics=make_table(StatisticsRow, NUM_SAMPLES * (num_workers + 1)),
+        buckets=np.zeros((NUM_SAMPLES, NUM_BUCKETS), np.int64),
         handoffs=make_table(HandoffRow, len(requests) if is_disaggregated else 0),
         action_queues=make_table(ActionQueueRow, QUEUE_DEFERRED + num_ranks),
+        pass_ends=make_table(PassEndRow, num_workers),
         events=make_table(EventRow, num_workers + 64),
         rosters=np.zeros((NUM_ROSTERS, num_workers), np.int64),
         admissions=make_table(AdmissionRow, 256 if spec.capture_per_request else 0),
@@ -285,6 +291,7 @@ def _fill_clock(
     clock.is_disaggregated = int(is_disaggregated)
     clock.phase = PHASE_PASS_ENDS
     clock.collects_fpm = 1
+    clock.fast_forwards = 1
     clock.captures_requests = int(spec.capture_per_request)
     clock.captures_operations = int(spec.capture_planner_details and math.isfinite(initial_tick_ms))
     clock.immediate_worker = NONE

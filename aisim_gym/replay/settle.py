@@ -24,8 +24,8 @@ from aisim_gym.fleet.group_pass import (
     NEEDS_ROOM,
     STARTED_NOTHING,
     complete_immediate_pass,
-    complete_pass,
     drive_pool,
+    end_pass,
     has_room_for_pass_end,
 )
 from aisim_gym.fleet.handoff import (
@@ -37,6 +37,7 @@ from aisim_gym.fleet.handoff import (
     transfer_completed,
     wake_waiting_for_worker,
 )
+from aisim_gym.fleet.pass_ends import due_worker
 from aisim_gym.fleet.placement import place_aggregated
 from aisim_gym.fleet.request_seq import add_request_seq, conclude_request
 from aisim_gym.fleet.room import has_room_for_operations, has_room_for_seq
@@ -47,9 +48,9 @@ from aisim_gym.fleet.stages import (
     pop_tokenized,
     pop_transferred,
 )
+from aisim_gym.fleet.steady import sync_fleet, touch_worker
 from aisim_gym.fleet.tables import (
     DECODE,
-    EVENT_PASS_END,
     EVENT_TICK,
     EVENT_TRANSFER_END,
     EVENT_WORKER_READY,
@@ -122,6 +123,7 @@ def settle(w: World) -> int:
             status = _drive(w, DECODE)
             if status != STATUS_SETTLED:
                 return status
+            clock.is_driven = 1
             clock.phase = PHASE_DRAINED
         if clock.phase == PHASE_DRAINED:
             if not has_room_for_operations(w, 2):
@@ -136,6 +138,7 @@ def settle(w: World) -> int:
                 return STATUS_SAMPLE
             while pop_due(clock, w.events, EVENT_TICK) >= 0:
                 if not is_workload_done(w):
+                    sync_fleet(w, clock.now_ms)
                     prepare_metrics(w, PREFILL)
                     prepare_metrics(w, DECODE)
                     clock.tick_shown = 1
@@ -148,14 +151,12 @@ def settle(w: World) -> int:
 @kernel
 def _end_passes(w: World) -> bool:
     while True:
-        row = peek_due(w.clock, w.events, EVENT_PASS_END)
-        if row < 0:
+        row = due_worker(w.clock, w.pass_ends)
+        if row == NONE:
             return True
         if not has_room_for_pass_end(w, row):
             return False
-        pop_due(w.clock, w.events, EVENT_PASS_END)
-        complete_pass(w, row, True)
-        refresh_worker(w, row)
+        end_pass(w, row)
         w.clock.changed = 1
 
 
@@ -246,6 +247,7 @@ def _admit_arrivals(w: World) -> int:
             if not has_room_for_seq(w, DECODE, prompt_tokens + output_tokens):
                 return STATUS_NEEDS_ROOM
             rank = w.ranks[place_aggregated(w)]
+            touch_worker(w, int(rank.worker))
             s = add_request_seq(w, rank.id, request, output_tokens)
             submit(w, rank, s)
             commit_gauges(w, rank.id)

@@ -34,12 +34,14 @@ def summarize_run(replay: Replay, completed: CompletedRequests) -> dict[str, Any
     duration_ms = float(completed.terminal_ms.max()) if len(completed) else 0.0
     duration_s = max(duration_ms / 1000.0, SHORTEST_DURATION_S)
     prefill_seconds, decode_seconds = (
-        float(state.pools[pool_id].worker_seconds) for pool_id in (PREFILL, DECODE)
+        state.worker_seconds(pool_id) for pool_id in (PREFILL, DECODE)
     )
     prefill_gpus, decode_gpus = gpus_per_worker(replay.spec)
     encoder = state.encoder[0]
     gpu_seconds = prefill_seconds * prefill_gpus + decode_seconds * decode_gpus
-    gpu_seconds += float(encoder.gpu_seconds)
+    encoder_seconds = int(encoder.num_gpus) * float(clock.now_ms) / 1000.0
+    gpu_seconds += encoder_seconds
+    gaps, buckets = state.gap_statistics()
     return {
         "kv_eviction_policy": "lru",
         "committed_prefill_tokens": int(clock.committed_prefill_tokens),
@@ -57,7 +59,7 @@ def summarize_run(replay: Replay, completed: CompletedRequests) -> dict[str, Any
         "decode_worker_seconds": decode_seconds,
         "prefill_gpus_per_worker": prefill_gpus,
         "decode_gpus_per_worker": decode_gpus,
-        **_encoder_cost(encoder),
+        **_encoder_cost(encoder, encoder_seconds),
         "gpu_hours": gpu_seconds / 3600.0,
         **_goodput(completed, replay.spec.sla, duration_s),
         "power_w": None,
@@ -75,11 +77,9 @@ def summarize_run(replay: Replay, completed: CompletedRequests) -> dict[str, Any
         **Distribution.of_values(completed.ttft_ms).named("ttft_ms"),
         **Distribution.of_values(completed.ttst_ms).named("ttst_ms"),
         **Distribution.of_values(completed.tpot_ms).named("tpot_ms"),
-        **Distribution.of_sketch(state.statistics, state.buckets, GAP).named("itl_ms"),
+        **Distribution.of_sketch(gaps, buckets, GAP).named("itl_ms"),
         **Distribution.of_values(completed.e2e_ms).named("e2e_latency_ms"),
-        **Distribution.of_sketch(state.statistics, state.buckets, RATE).named(
-            "output_token_throughput_per_user"
-        ),
+        **Distribution.of_sketch(gaps, buckets, RATE).named("output_token_throughput_per_user"),
     }
 
 
@@ -90,13 +90,13 @@ def gpus_per_worker(spec: ReplaySpec) -> tuple[int, int]:
     return spec.fleet.prefill.gpus_per_worker, spec.fleet.decode.gpus_per_worker
 
 
-def _encoder_cost(encoder: EncoderRow) -> dict[str, Any]:
+def _encoder_cost(encoder: EncoderRow, encoder_seconds: float) -> dict[str, Any]:
     """Return the keys of the encoder pool, which exist only if there is one."""
     if encoder.num_instances == 0:
         return {}
     return {
         "encoder_gpus": int(encoder.num_gpus),
-        "encoder_gpu_seconds": float(encoder.gpu_seconds),
+        "encoder_gpu_seconds": encoder_seconds,
     }
 
 

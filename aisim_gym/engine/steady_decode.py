@@ -1,0 +1,156 @@
+"""Steady decode of a block scheduler: passes in which every running request emits one token.
+
+While nobody is admitted, preempted or finished, a pass only lengthens the running sequences by one
+token each. How many such passes follow each other is known beforehand, and what they do to
+sequences and blocks can be applied to all of them at once (DESIGN §3). Blocks that a sequence
+completes on the way have an identity like all others; who has to give way to them does not depend
+on the order, since nothing is released meanwhile.
+"""
+
+from collections.abc import Callable
+
+from aisim_gym.engine.backend import RankTables
+from aisim_gym.engine.emission import append_signal, finish_seq, remaining_tokens, seq_length
+from aisim_gym.engine.kv_pool import blocks_for, evict_blocks, free_blocks, make_resident
+from aisim_gym.engine.tables import (
+    END_NONE,
+    NONE,
+    PENDING,
+    QUEUES_PER_RANK,
+    ROLE_PREFILL,
+    RUNNING,
+    WAITING,
+    EngineRow,
+    PassRow,
+    RankRow,
+)
+from aisim_gym.kernel import kernel
+
+
+@kernel
+def steady_passes(
+    t: RankTables,
+    engine: EngineRow,
+    rank: RankRow,
+    last_entry: int,
+    is_held_up: Callable[..., bool],
+) -> int:
+    """Return how many passes of steady decode an idle rank is sure to run next.
+
+    The last of them may end requests. The sums of the batch are noted in the rank.
+
+    Args:
+        t: Shared tables.
+        engine: Role of the rank.
+        rank: The rank.
+        last_entry: Of the worker's token log: requests that did not get a token then are not yet
+            in step with the others.
+        is_held_up: ``(t, engine, rank, s)``: whether the first waiting sequence cannot be admitted
+            before something is released.
+    """
+    running = t.queues[QUEUES_PER_RANK * rank.id + RUNNING]
+    waiting = t.queues[QUEUES_PER_RANK * rank.id + WAITING]
+    pending = t.queues[QUEUES_PER_RANK * rank.id + PENDING]
+    count = running.count
+    if count == 0 or count > engine.max_batched_tokens:
+        return 0
+    if engine.role == ROLE_PREFILL or engine.draft_tokens > 0:
+        return 0
+    if pending.count > 0 and not (
+        rank.tried_seq == pending.first and rank.tried_generation == rank.capacity_generation
+    ):
+        return 0
+    if (
+        waiting.count > 0
+        and count < engine.max_seqs
+        and (pending.count > 0 or not is_held_up(t, engine, rank, int(waiting.first)))
+    ):
+        return 0
+    if engine.dp_size > 1 and rank.is_capacity_bound != (1 if waiting.count > 0 else 0):
+        return 0
+    passes = engine.num_blocks * engine.block_size
+    tokens = 0
+    squares = 0
+    s = running.first
+    while s != NONE:
+        seq = t.seqs[s]
+        length = seq_length(seq)
+        if (
+            seq.computed_tokens != length - 1
+            or seq.computed_tokens < seq.prompt_tokens
+            or seq.last_entry != last_entry
+        ):
+            return 0
+        passes = min(passes, remaining_tokens(engine, seq))
+        tokens += length
+        squares += length * length
+        s = seq.next
+    rank.steady_tokens = tokens
+    rank.steady_squares = squares
+    available = free_blocks(engine, rank) + rank.evictable_blocks
+    return int(min(passes, available // count * engine.block_size))
+
+
+@kernel
+def rows_for_decodes(t: RankTables, engine: EngineRow, rank: RankRow, num_passes: int) -> int:
+    """Return how many rows of the block table so many passes may take, their end included.
+
+    One for each sequence that ends, and one per block in common with others, if there are any.
+    """
+    count = t.queues[QUEUES_PER_RANK * rank.id + RUNNING].count
+    if len(t.contents) == 0:
+        return int(count)
+    return int(count * (2 + num_passes // engine.block_size))
+
+
+@kernel
+def advance_decodes(
+    t: RankTables, engine: EngineRow, rank: RankRow, num_passes: int, last_entry: int
+) -> None:
+    """Let every running sequence generate a token in each of so many passes.
+
+    Args:
+        t: Shared tables.
+        engine: Role of the rank.
+        rank: The rank.
+        num_passes: >= 0, no more than :func:`steady_passes` allowed.
+        last_entry: Of the token log, in which they got their last visible token.
+    """
+    taken = 0
+    s = t.queues[QUEUES_PER_RANK * rank.id + RUNNING].first
+    while s != NONE:
+        seq = t.seqs[s]
+        seq.generated_tokens += num_passes
+        seq.computed_tokens += num_passes
+        seq.last_entry = last_entry
+        fresh = blocks_for(seq.computed_tokens, engine.block_size) - blocks_for(
+            seq.covered_tokens, engine.block_size
+        )
+        seq.private_blocks += fresh
+        taken += fresh
+        seq.covered_tokens = seq.computed_tokens
+        s = seq.next
+    evictions = taken - free_blocks(engine, rank)
+    if evictions > 0:
+        evict_blocks(t, rank, evictions)
+    rank.private_blocks += taken
+    if engine.prefix_caching == 1:
+        s = t.queues[QUEUES_PER_RANK * rank.id + RUNNING].first
+        while s != NONE:
+            make_resident(t, engine, rank, t.seqs[s], t.seqs[s].computed_tokens)
+            s = t.seqs[s].next
+
+
+@kernel
+def end_decodes(t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow) -> None:
+    """End the running sequences that have got their last token, in running order."""
+    s = t.queues[QUEUES_PER_RANK * rank.id + RUNNING].first
+    while s != NONE:
+        seq = t.seqs[s]
+        following = seq.next
+        if remaining_tokens(engine, seq) == 0:
+            seq.signal_tokens = 1
+            seq.signal_end = END_NONE
+            finish_seq(t, rank, s)
+            append_signal(work, t.seqs, s)
+        s = following

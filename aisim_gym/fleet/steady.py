@@ -1,0 +1,353 @@
+"""Steady decode of a worker: many passes as one event (DESIGN §3).
+
+While all ranks of a worker only decode, or idle beside one that does, the ends of its passes are
+known before: they are written into its token log when it starts, behind the last entry, and the
+worker gets one event, at the end of the last one. What the passes do is made up for when somebody
+needs to know. There are three degrees:
+
+* *touched*: a command is about to reach the worker (placement, reservation, activation, …). It goes
+  on to the end of the pass in flight only, or if a pass ends now, it is idle from now on.
+* *synced*: somebody looks at the fleet (a tick, a sample, the end of a run). What its passes so far
+  have shown becomes visible; its event stays.
+* *ended*: its event is due. Its sequences and blocks catch up, and from here the last pass ends
+  like any other.
+
+All of it gives exactly what running pass by pass gives; ``clock.fast_forwards`` chooses.
+"""
+
+import math
+
+from aisim_gym.engine.backend import (
+    advance_decodes,
+    end_decodes,
+    rows_for_decodes,
+    steady_passes,
+)
+from aisim_gym.engine.emission import begin_work
+from aisim_gym.engine.fpm import write_fpm
+from aisim_gym.engine.queue_load import copy_load
+from aisim_gym.engine.tables import NONE, QUEUES_PER_RANK, RUNNING, WAITING
+from aisim_gym.engine.timing import cached_decode_ms
+from aisim_gym.fleet.gauges import commit_gauges
+from aisim_gym.fleet.pass_ends import advance_pass_end, remove_pass_end
+from aisim_gym.fleet.room import has_room_in_cache
+from aisim_gym.fleet.tables import DECODE, PREFILL, ROSTER_LIVE, PoolRow
+from aisim_gym.fleet.token_stream import has_room_in_log, show_tokens
+from aisim_gym.fleet.worker_life import is_rank_startable, refresh_worker
+from aisim_gym.fleet.world import World
+from aisim_gym.kernel import kernel
+from aisim_gym.metrics.token_log import entry_row
+
+MAX_PASSES = 1024
+"""Passes that are planned at a time, at most."""
+
+
+@kernel
+def plan_decode(w: World, row: int) -> int:
+    """Return how many passes of steady decode an idle worker can run now; ``NONE`` without room.
+
+    A worker that was deferred tries again at every instant, so no pass end may be left out then.
+    """
+    worker = w.workers[row]
+    if (
+        worker.pool != DECODE
+        or w.clock.fast_forwards == 0
+        or _somebody_is_deferred(w.pools[PREFILL])
+        or _somebody_is_deferred(w.pools[DECODE])
+        or w.server_stages[DECODE].num_servers > 0
+    ):
+        return 0
+    engine = w.engines[DECODE]
+    last_entry = int(w.token_logs[row].next) - 1
+    passes = MAX_PASSES
+    # Gauges show at once what a pass takes and gives back: one that ends requests is not put off.
+    ends_apart = w.clock.collects_telemetry
+    for r in range(worker.first_rank, worker.first_rank + engine.dp_size):
+        if is_rank_startable(w, r):
+            passes = min(passes, steady_passes(w, engine, w.ranks[r], last_entry) - ends_apart)
+            if passes <= 0:
+                return 0
+    rows = 0
+    for r in range(worker.first_rank, worker.first_rank + engine.dp_size):
+        rows += rows_for_decodes(w, engine, w.ranks[r], passes)
+    if not has_room_in_log(w, row, passes) or not has_room_in_cache(w, rows, 0):
+        return NONE
+    return _write_ends(w, row, passes)
+
+
+@kernel
+def start_decode(w: World, row: int, passes: int) -> float:
+    """Start so many planned passes at once; return when the last one ends, for its event."""
+    worker = w.workers[row]
+    engine = w.engines[worker.pool]
+    worker.is_busy = 1
+    worker.steady_passes = passes
+    worker.steady_start_ms = w.clock.now_ms
+    worker.steady_entry = w.token_logs[row].next
+    worker.steady_published = 0
+    worker.steady_applied = 0
+    worker.steady_rows = 0
+    for r in range(worker.first_rank, worker.first_rank + engine.dp_size):
+        rank = w.ranks[r]
+        work = w.passes[r]
+        begin_work(engine, rank, work)
+        if not is_rank_startable(w, r):
+            rank.steady_tokens = 0
+            rank.steady_squares = 0
+            continue
+        count = w.queues[QUEUES_PER_RANK * r + RUNNING].count
+        rank.is_capacity_bound = 1 if w.queues[QUEUES_PER_RANK * r + WAITING].count > 0 else 0
+        work.budget -= count
+        work.num_decode = count
+        work.timed_decodes = count
+        work.accept_forwards = count
+        work.accepted_tokens = count
+        copy_load(rank, work)
+        worker.steady_rows += rows_for_decodes(w, engine, rank, passes)
+    w.arena.block_free_count -= worker.steady_rows  # set aside
+    _put_in_flight(w, row, 1)
+    return _end_ms(w, row, passes)
+
+
+@kernel
+def touch_worker(w: World, row: int) -> None:
+    """Make a worker ready for a command: whether it is busy, and its next event, are right then."""
+    worker = w.workers[row]
+    if worker.steady_passes == 0:
+        return
+    ended = _count_ended(w, row, w.clock.now_ms)
+    if ended > 0 and w.clock.is_driven == 0 and _end_ms(w, row, ended) == w.clock.now_ms:
+        _sync_worker(w, row, ended)
+        _catch_up(w, row, ended)
+        worker.is_busy = 0
+        remove_pass_end(w.clock, w.pass_ends, w.workers, row)
+        refresh_worker(w, row)
+        return
+    _cut_short(w, row, ended)
+    if w.clock.collects_telemetry == 1:  # gauges will include what the pass in flight has taken
+        _sync_worker(w, row, ended)
+        _apply(w, row, ended + 1)
+
+
+@kernel
+def cut_short_all(w: World) -> None:
+    """Let every pass end be an event from now on; passes are just being started."""
+    for i in range(w.pools[DECODE].live_count):
+        row = w.rosters[ROSTER_LIVE + DECODE, i]
+        if w.workers[row].steady_passes > 0:
+            _cut_short(w, row, _count_ended(w, row, w.clock.now_ms))
+
+
+@kernel
+def end_decode(w: World, row: int) -> int:
+    """Let the steady decode of a worker end: its last pass ends now and is to be completed.
+
+    Returns:
+        The entry of this pass in the token log.
+    """
+    worker = w.workers[row]
+    engine = w.engines[worker.pool]
+    passes = worker.steady_passes
+    log = w.token_logs[row]
+    _publish(w, row, passes - 1)
+    log.next += 1
+    _put_in_flight(w, row, passes)
+    _catch_up(w, row, passes)
+    for r in range(worker.first_rank, worker.first_rank + engine.dp_size):
+        work = w.passes[r]
+        _sum_pass(w, r, passes)
+        _show_tokens(w, r, int(log.next) - 1, 0)
+        end_decodes(w, engine, w.ranks[r], work)
+        work.signal_count = work.num_decode
+    return int(log.next) - 1
+
+
+@kernel
+def sync_fleet(w: World, until_ms: float) -> float:
+    """Make visible what all workers have done up to a time.
+
+    Returns:
+        The last pass end up to then that was not an event; -inf if there was none.
+    """
+    last_ms = -math.inf
+    for i in range(w.pools[DECODE].live_count):
+        row = int(w.rosters[ROSTER_LIVE + DECODE, i])
+        if w.workers[row].steady_passes > 0:
+            ended = _count_ended(w, row, until_ms)
+            if ended > 0:
+                _sync_worker(w, row, ended)
+                last_ms = max(last_ms, _end_ms(w, row, ended))
+    return last_ms
+
+
+@kernel
+def last_hidden_end_ms(w: World, until_ms: float) -> float:
+    """Return the last pass end up to a time that is not an event; -inf if there is none."""
+    last_ms = -math.inf
+    for i in range(w.pools[DECODE].live_count):
+        row = int(w.rosters[ROSTER_LIVE + DECODE, i])
+        if w.workers[row].steady_passes > 0:
+            ended = _count_ended(w, row, until_ms)
+            if ended > 0:
+                last_ms = max(last_ms, _end_ms(w, row, ended))
+    return last_ms
+
+
+@kernel
+def _somebody_is_deferred(pool: PoolRow) -> bool:
+    return bool(pool.deferred_count > 0 or pool.had_deferred == 1)
+
+
+@kernel
+def _write_ends(w: World, row: int, passes: int) -> int:
+    """Write the ends of the next passes into the token log, behind its last entry.
+
+    Returns:
+        How many passes take time; the first one that does not is not counted any more.
+    """
+    worker = w.workers[row]
+    engine = w.engines[worker.pool]
+    log = w.token_logs[row]
+    times_ms = w.decode_times_ms[worker.pool]
+    start_ms = w.clock.now_ms
+    for n in range(passes):
+        end_ms = start_ms
+        for r in range(worker.first_rank, worker.first_rank + engine.dp_size):
+            count = w.queues[QUEUES_PER_RANK * r + RUNNING].count
+            if count > 0:
+                tokens = w.ranks[r].steady_tokens + n * count
+                end_ms = max(end_ms, start_ms + cached_decode_ms(engine, times_ms, count, tokens))
+        if end_ms <= start_ms:
+            return n
+        w.log_entries[entry_row(log, log.next + n)].end_ms = end_ms
+        start_ms = end_ms
+    return passes
+
+
+@kernel
+def _end_ms(w: World, row: int, n: int) -> float:
+    """Return the end of the ``n``-th pass of a worker's steady decode; n = 0: its start."""
+    worker = w.workers[row]
+    if n == 0:
+        return float(worker.steady_start_ms)
+    return float(w.log_entries[entry_row(w.token_logs[row], worker.steady_entry + n - 1)].end_ms)
+
+
+@kernel
+def _count_ended(w: World, row: int, until_ms: float) -> int:
+    """Return how many passes of a worker's steady decode have ended, the last one left out."""
+    low = int(w.workers[row].steady_published)
+    high = int(w.workers[row].steady_passes) - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        if _end_ms(w, row, middle) <= until_ms:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+@kernel
+def _cut_short(w: World, row: int, ended: int) -> None:
+    """Let the steady decode of a worker end with the pass in flight."""
+    worker = w.workers[row]
+    if ended + 1 < worker.steady_passes:
+        worker.steady_passes = ended + 1
+        advance_pass_end(w.pass_ends, w.workers, row, _end_ms(w, row, ended + 1))
+
+
+@kernel
+def _put_in_flight(w: World, row: int, n: int) -> None:
+    """Note the times of the ``n``-th pass."""
+    worker = w.workers[row]
+    worker.pass_start_ms = _end_ms(w, row, n - 1)
+    worker.pass_end_ms = _end_ms(w, row, n)
+
+
+@kernel
+def _publish(w: World, row: int, passes: int) -> None:
+    """Count the effects of the first so many passes, except those of which the last one counts."""
+    worker = w.workers[row]
+    fresh = passes - worker.steady_published
+    w.token_logs[row].next += fresh
+    worker.steady_published = passes
+    for r in range(worker.first_rank, worker.first_rank + w.engines[worker.pool].dp_size):
+        tokens = fresh * w.passes[r].num_decode
+        w.clock.progress += tokens
+        for window in range(2):
+            w.traffic[window].accept_forwards += tokens
+            w.traffic[window].accepted_tokens += tokens
+
+
+@kernel
+def _sync_worker(w: World, row: int, passes: int) -> None:
+    """Make visible what the first so many passes have done, at least one; another is in flight."""
+    worker = w.workers[row]
+    if passes <= worker.steady_published:
+        return
+    _publish(w, row, passes)
+    _put_in_flight(w, row, passes)
+    wall_ms = worker.pass_end_ms - worker.pass_start_ms
+    if w.clock.collects_telemetry == 1:
+        _apply(w, row, passes)
+    for r in range(worker.first_rank, worker.first_rank + w.engines[worker.pool].dp_size):
+        _sum_pass(w, r, passes)
+        if w.clock.collects_fpm == 1:
+            write_fpm(w.fpms[r], w.passes[r], wall_ms)
+            w.fpms[r].published_ms = worker.pass_end_ms
+        _show_tokens(w, r, int(w.token_logs[row].next) - 1, passes - int(worker.steady_applied))
+        commit_gauges(w, r)
+    if passes < worker.steady_passes:
+        _put_in_flight(w, row, passes + 1)
+
+
+@kernel
+def _sum_pass(w: World, r: int, n: int) -> None:
+    """Write the sums of the ``n``-th pass."""
+    rank = w.ranks[r]
+    work = w.passes[r]
+    before = n - 1
+    count = work.num_decode
+    work.decode_tokens = rank.steady_tokens + before * count
+    work.decode_squares = rank.steady_squares + before * (2 * rank.steady_tokens + before * count)
+    work.timed_tokens = work.decode_tokens
+
+
+@kernel
+def _show_tokens(w: World, r: int, entry: int, fresh: int) -> None:
+    """Bring the times of a rank's requests up to an entry of the log.
+
+    Args:
+        w: Modified in place.
+        r: The rank.
+        entry: In which they all got a token.
+        fresh: Tokens that are visible, but their sequences do not know of.
+    """
+    s = w.queues[QUEUES_PER_RANK * r + RUNNING].first
+    while s != NONE:
+        show_tokens(w, s, int(w.seqs[s].generated_tokens) + fresh, entry)
+        s = w.seqs[s].next
+
+
+@kernel
+def _apply(w: World, row: int, passes: int) -> None:
+    """Let sequences and blocks know of the first so many passes."""
+    worker = w.workers[row]
+    engine = w.engines[worker.pool]
+    last_entry = int(w.token_logs[row].next) - 1
+    fresh = passes - int(worker.steady_applied)
+    worker.steady_applied = passes
+    for r in range(worker.first_rank, worker.first_rank + engine.dp_size):
+        advance_decodes(w, engine, w.ranks[r], fresh, last_entry)
+
+
+@kernel
+def _catch_up(w: World, row: int, passes: int) -> None:
+    """Bring a worker to the state after so many passes; it is not in steady decode any more."""
+    worker = w.workers[row]
+    w.arena.block_free_count += worker.steady_rows
+    _apply(w, row, passes)
+    for r in range(worker.first_rank, worker.first_rank + w.engines[worker.pool].dp_size):
+        w.ranks[r].passes += passes - 1
+    worker.wave += passes
+    worker.steady_passes = 0

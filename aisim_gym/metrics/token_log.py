@@ -1,0 +1,191 @@
+"""When the tokens of a worker's requests came: one entry per pass instead of one value per token.
+
+Requests that decode together receive a token at the end of every pass, so their inter-token gaps
+are the same: an *entry* of the log is the end of a pass in which tokens were emitted, its gap the
+time since the entry before. A request remembers the first and the last entry of its unbroken stream
+of tokens. When it has completed it raises the weights of the gaps in between: plus one where the
+stream begins, minus one behind its end. Old entries are *settled* in chunks: each gap enters the
+statistics once, with its weight (DESIGN §3). Chunks have fixed places, so that the sums do not
+depend on when they are settled.
+
+The log is a ring in a slice of the table of entries; entry ``i`` is row
+``start + (i & (capacity - 1))``. Weights of entries that are not there yet are 0, or negative where
+completed streams ended with the last one.
+"""
+
+import math
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aisim_gym.kernel import kernel
+from aisim_gym.metrics.gap_statistics import (
+    GAP,
+    RATE,
+    StatisticsRow,
+    add_moments,
+    bucket_bounds,
+    bucket_index,
+    bucket_place,
+)
+from aisim_gym.tables import F8, I8, Table
+
+CHUNK = 64
+"""Entries that are settled together."""
+
+
+class TokenLogRow(Protocol):
+    """The log of one worker."""
+
+    start: I8  # its slice of the table of entries
+    capacity: I8  # rows of it, a power of two; 0: no slice yet
+    first: I8  # oldest entry that is kept, a multiple of CHUNK
+    next: I8  # entry of the next pass
+    weight: I8  # of the entry before the first
+    previous_ms: F8  # end of the entry before the first
+
+
+class EntryRow(Protocol):
+    """One entry of a log."""
+
+    end_ms: F8
+    weight: I8  # change of the weight, compared with the entry before
+
+
+@kernel
+def entry_row(log: TokenLogRow, entry: int) -> int:
+    """Return the row of an entry."""
+    return log.start + (entry & (log.capacity - 1))
+
+
+@kernel
+def append_entry(log: TokenLogRow, entries: Table[EntryRow], end_ms: float) -> int:
+    """Add an entry; there must be room. Return it."""
+    entry = log.next
+    entries[entry_row(log, entry)].end_ms = end_ms
+    log.next += 1
+    return int(entry)
+
+
+@kernel
+def free_entries(log: TokenLogRow) -> int:
+    """Return how many entries can be added; the one behind the last must be there, too."""
+    return max(0, log.capacity - (log.next - log.first) - 1)
+
+
+@kernel
+def weigh_stream(log: TokenLogRow, entries: Table[EntryRow], first: int, last: int) -> None:
+    """Count the gaps of a completed request that received a token in each of these entries."""
+    if last > first:
+        entries[entry_row(log, first + 1)].weight += 1
+        entries[entry_row(log, last + 1)].weight -= 1
+
+
+@kernel
+def settle_entries(
+    log: TokenLogRow,
+    entries: Table[EntryRow],
+    gaps: StatisticsRow,
+    rates: StatisticsRow,
+    buckets: NDArray[np.int64],
+    before: int,
+) -> None:
+    """Settle the whole chunks before an entry; at the end of a log also what is left."""
+    while log.first + CHUNK <= before or log.first < before == log.next:
+        count = min(CHUNK, before - log.first)
+        _settle_chunk(log, entries, gaps, rates, buckets, count)
+
+
+@kernel
+def move_log(log: TokenLogRow, entries: Table[EntryRow], start: int, size: int) -> None:
+    """Move a log to a larger slice of unused rows; its old one is not used again."""
+    for entry in range(log.first, log.next + 1 if log.capacity > 0 else log.first):
+        old = entries[entry_row(log, entry)]
+        new = entries[start + (entry & (size - 1))]
+        new.end_ms = old.end_ms
+        new.weight = old.weight
+    log.start = start
+    log.capacity = size
+
+
+@kernel
+def _settle_chunk(
+    log: TokenLogRow,
+    entries: Table[EntryRow],
+    gaps: StatisticsRow,
+    rates: StatisticsRow,
+    buckets: NDArray[np.int64],
+    count: int,
+) -> None:
+    """Move the gaps of the oldest ``count`` entries into the statistics."""
+    previous_ms = log.previous_ms
+    weight = log.weight
+    num_gaps = 0
+    num_rates = 0
+    gap_sum = 0.0
+    rate_sum = 0.0
+    gap_low = math.inf
+    gap_high = 0.0
+    gap_bucket_low = math.inf
+    gap_bucket_high = 0.0
+    rate_bucket_low = math.inf
+    rate_bucket_high = 0.0
+    gap_bucket = 0
+    rate_bucket = 0
+    for entry in range(log.first, log.first + count):
+        row = entries[entry_row(log, entry)]
+        weight += row.weight
+        row.weight = weight
+        gap_ms = row.end_ms - previous_ms
+        previous_ms = row.end_ms
+        if weight == 0:
+            continue
+        num_gaps += weight
+        gap_sum += weight * gap_ms
+        gap_low = min(gap_low, gap_ms)
+        gap_high = max(gap_high, gap_ms)
+        if gap_ms <= 0.0:
+            gaps.zeros += weight
+            continue
+        rate = 1000.0 / gap_ms
+        num_rates += weight
+        rate_sum += weight * rate
+        if not gap_bucket_low < gap_ms < gap_bucket_high:
+            place = bucket_place(gap_ms)
+            gap_bucket = bucket_index(place)
+            gap_bucket_low, gap_bucket_high = bucket_bounds(gap_ms, place)
+        if not rate_bucket_low < rate < rate_bucket_high:
+            place = bucket_place(rate)
+            rate_bucket = bucket_index(place)
+            rate_bucket_low, rate_bucket_high = bucket_bounds(rate, place)
+        buckets[GAP, gap_bucket] += weight
+        buckets[RATE, rate_bucket] += weight
+    gap_mean = gap_sum / max(num_gaps, 1)
+    rate_mean = rate_sum / max(num_rates, 1)
+    gap_squares = 0.0
+    rate_squares = 0.0
+    rate_low = math.inf
+    rate_high = 0.0
+    previous_ms = log.previous_ms
+    for entry in range(log.first, log.first + count):
+        row = entries[entry_row(log, entry)]
+        gap_ms = row.end_ms - previous_ms
+        previous_ms = row.end_ms
+        share = row.weight
+        row.weight = 0
+        if share == 0:
+            continue
+        gap_squares += share * (gap_ms - gap_mean) * (gap_ms - gap_mean)
+        if gap_ms > 0.0:
+            rate = 1000.0 / gap_ms
+            rate_low = min(rate_low, rate)
+            rate_high = max(rate_high, rate)
+            rate_squares += share * (rate - rate_mean) * (rate - rate_mean)
+    if num_gaps > 0:
+        add_moments(gaps, num_gaps, gap_mean, gap_squares, gap_low, gap_high)
+    if num_rates > 0:
+        add_moments(rates, num_rates, rate_mean, rate_squares, rate_low, rate_high)
+    log.first += count
+    log.weight = weight
+    log.previous_ms = previous_ms
