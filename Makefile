@@ -56,7 +56,7 @@ format: $(VENV)/.dev ## Format the sources and sort their imports
 	@$(BIN)/ruff format
 
 kernel: $(VENV)/.dev ## Compile the kernel, once per version of its sources (1-2 minutes)
-	@$(BIN)/python .ci/warm_kernel.py
+	@$(BIN)/aisim-gym warmup --all
 
 constraints: $(VENV)/bin/python ## Renew the pinned versions from the newest that fit
 	@echo "Installing the newest versions: minutes"

@@ -18,7 +18,17 @@ import pytest
 from support.source_tree import module_files
 
 LAYERS = (
-    ("errors", "number_text", "tables", "bundle", "kernel"),
+    (
+        "errors",
+        "number_text",
+        "tables",
+        "bundle",
+        "file_lock",
+        "kernel",
+        "kernel_cache",
+        "kernel_folder",
+        "kernel_part",
+    ),
     ("spec",),
     ("workload",),
     ("engine",),
@@ -291,6 +301,34 @@ def test_every_world_type_has_its_engine_settings() -> None:
     from aisim_gym.fleet.worlds import WORLD_TYPES
 
     assert [world.__name__ for world in WORLD_TYPES] == list(ENGINES)
+
+
+def test_compiled_code_is_kept_by_the_content_of_all_it_is_made_from() -> None:
+    """Every module with a kernel, and what it imports, is in ``kernel_folder.SOURCES``.
+
+    A constant of a module outside would be compiled in, and its change not noticed.
+    """
+    files = module_files()
+    imports = {
+        module: [
+            found.target
+            for found in find_imports(ast.parse(path.read_text("utf-8")))
+            if not found.for_checkers
+        ]
+        for module, path in files.items()
+    }
+    decorators = {f"aisim_gym.kernel.{name}" for name in ("kernel", "entry_point", "dispatched")}
+    open_modules = [module for module, targets in imports.items() if decorators & {*targets}]
+    assert "aisim_gym.replay.advance" in open_modules
+    needed = set()
+    while open_modules:
+        module = open_modules.pop()
+        if module not in needed:
+            needed.add(module)
+            homes = [target.rpartition(".")[0] for target in imports[module]]
+            open_modules += [home for home in homes if home in files and home != "aisim_gym"]
+    sources = {path.resolve() for path in import_module("aisim_gym.kernel_folder").kernel_sources()}
+    assert not {module for module in needed if files[module].resolve() not in sources}
 
 
 PRINT_COMPILED_NAMES = """

@@ -18,6 +18,7 @@ from aisim_gym import __version__
 from aisim_gym.cli.conformance import conformance
 from aisim_gym.cli.demo import demo
 from aisim_gym.cli.replay import replay
+from aisim_gym.cli.warmup import warmup
 from aisim_gym.errors import AisimError
 
 EXIT_BAD_INPUT = 2
@@ -62,6 +63,7 @@ app = typer.Typer(
 app.command(help=_help_text(demo))(demo)
 app.command(help=_help_text(replay), no_args_is_help=True)(replay)
 app.command(help=_help_text(conformance))(conformance)
+app.command(help=_help_text(warmup))(warmup)
 
 
 def _print_version(wanted: bool) -> None:
