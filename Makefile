@@ -11,6 +11,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 DEV := .[dev,parquet,plot,rl,oracle]
 # For `make constraints`: the version whose CPU build is at hand.
 TORCH := torch==2.13.0
+RATIOS := aisim_gym/bench/recorded.json
 INTERPRETED := tests/conformance/test_interpreted.py
 
 # One thread each: JOBS processes already fill the cores.
@@ -19,10 +20,10 @@ PARALLEL := -n $(JOBS)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check differential format lint kernel constraints clean
+.PHONY: help demo test check bench-check differential format lint kernel constraints clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.demo ## Replay, plan and plot an example into runs/ (about 3 minutes the first time)
 	@echo "Running the demo: half a minute, and as long again if the kernel is not compiled yet"
@@ -35,10 +36,15 @@ test: lint kernel ## Run all checks and the whole test suite (3-10 minutes on tw
 		echo "Running a slice of them as plain Python, without compilation: minutes"; \
 		NUMBA_DISABLE_JIT=1 $(PYTEST) $(INTERPRETED); \
 	fi
+	@$(MAKE) --no-print-directory bench-check
 
 check: lint kernel ## Run the checks and the fast tests: what to do before a commit
 	@echo "Running the fast tests in $(JOBS) processes"
 	@$(PYTEST) $(PARALLEL) -m 'not slow'
+
+bench-check: kernel ## Fail if a ratio of speeds is half of the recorded one (seconds)
+	@echo "Comparing ratios of speeds with the recorded ones: half a minute at most"
+	@$(BIN)/aisim-gym bench scenarios fleet batch --short --check $(RATIOS)
 
 differential: kernel ## Compare 2400 random runs with the reference and log what they were (minutes)
 	@PYTHONPATH=tests $(BIN)/python -m conformance.campaign \

@@ -31,10 +31,6 @@ _PART_OPTIONS = {
 }
 
 
-def announce_compilation(name: str, bundle: str) -> None:
-    """Do nothing: compilation announces itself (``kernel_cache``)."""
-
-
 def kernel(function: Function) -> Function:
     """Let ``function`` be compiled as a part of the entry points that call it.
 

@@ -39,6 +39,7 @@ LAYERS = (
     ("conformance",),
     ("envs",),
     ("policies",),
+    ("bench",),
     ("cli", "__main__"),
 )
 """From the bottom up: a module imports from its own layer and from those before it."""
@@ -46,7 +47,10 @@ LAYERS = (
 LEVELS = {name: level for level, names in enumerate(LAYERS) for name in names}
 
 LEARNING = {"gymnasium", "stable_baselines3", "sb3_contrib", "torch"}
-"""Not for the replay runtime: ``aisim_gym`` runs without them, only its commands may use them."""
+"""Not for the replay runtime: ``aisim_gym`` runs without them, only programs may use them."""
+
+PROGRAMS = ("bench", "cli")
+"""Layers that may use learning packages and environments, inside functions."""
 
 HEAVY = {"matplotlib", "pandas", "pyarrow", "sb3_contrib", "stable_baselines3", "tensorboard"}
 HEAVY |= {"torch"}
@@ -117,15 +121,15 @@ def complaints_about(module: str, source: str) -> list[str]:
                 complain("not a layer; import a public name from its home")
         elif imported and LEVELS[imported] > LEVELS[layer]:
             complain(f"{layer} is below {imported}")
-        elif imported in ("envs", "policies") and layer == "cli" and not late:
-            complain("load it inside the command that needs it")
+        elif imported in ("envs", "policies") and layer in PROGRAMS and not late:
+            complain("load it inside the function that needs it")
         if top in HEAVY and not late:
             complain("heavy; import it inside the function that needs it")
         if top in LEARNING and layer not in ("envs", "policies") and not for_checkers:
-            if layer != "cli":
+            if layer not in PROGRAMS:
                 complain("the replay runtime does without it")
             elif not in_function:
-                complain("load it inside the command that needs it")
+                complain("load it inside the function that needs it")
     return found
 
 
@@ -148,11 +152,13 @@ def test_every_module_belongs_to_a_layer() -> None:
         ("spec.a", "from aisim_gym import Replay", "not a layer"),
         ("spec.a", "from . import model", "relative"),
         ("cli.a", "import envs", "a second copy"),
-        ("cli.a", "import aisim_gym.envs", "inside the command"),
+        ("cli.a", "import aisim_gym.envs", "inside the function"),
         ("report.a", "import matplotlib.pyplot as plt", "heavy"),
         ("policies.a", "if True:\n    from torch import nn", "heavy"),
         ("replay.a", "def f():\n    import gymnasium", "does without it"),
-        ("cli.a", "import gymnasium", "inside the command"),
+        ("cli.a", "import gymnasium", "inside the function"),
+        ("bench.a", "import gymnasium", "inside the function"),
+        ("conformance.a", "def f():\n    import aisim_gym.bench", "conformance is below bench"),
     ],
 )
 def test_forbidden_import_is_found(module: str, source: str, complaint: str) -> None:

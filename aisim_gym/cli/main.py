@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from aisim_gym import __version__
+from aisim_gym.cli.bench import bench
 from aisim_gym.cli.conformance import conformance
 from aisim_gym.cli.demo import demo
 from aisim_gym.cli.replay import replay
@@ -64,6 +65,7 @@ app.command(help=_help_text(demo))(demo)
 app.command(help=_help_text(replay), no_args_is_help=True)(replay)
 app.command(help=_help_text(conformance))(conformance)
 app.command(help=_help_text(warmup))(warmup)
+app.command(help=_help_text(bench))(bench)
 
 
 def _print_version(wanted: bool) -> None:

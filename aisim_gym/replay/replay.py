@@ -17,7 +17,6 @@ from aisim_gym.errors import ReplayError, WorkloadError
 from aisim_gym.fleet.tables import DECODE, PREFILL
 from aisim_gym.fleet.tick import KEEP, apply_decision
 from aisim_gym.fleet.world_state import WorldState
-from aisim_gym.kernel import announce_compilation
 from aisim_gym.replay.advance import advance
 from aisim_gym.replay.build import build_world
 from aisim_gym.replay.decision import ScalingDecision, checked_time_ms
@@ -443,7 +442,6 @@ class Replay:
         self, on_progress: Callable[[Progress], None] | None, instants: int | None = None
     ) -> None:
         """Call the compiled loop until a tick, the end, an error, or so many instants."""
-        announce_compilation("advance", type(self.state.world()).__name__)
         started_s = time.perf_counter()
         try:
             self._advance(on_progress, instants)

@@ -1,0 +1,80 @@
+"""Runs and times the reference call by call: one JSON object per line in, one per line out.
+
+A script for an interpreter that has ``dynamo`` (ai-dynamo-runtime); it needs nothing else, not even
+this package. Its first line says which version it found.
+"""
+
+import json
+import os
+import sys
+import time
+from importlib.metadata import version
+from typing import Any
+
+
+class KeepFleet:
+    """Looks at the queues and leaves the fleet as it is, tick after tick."""
+
+    def __init__(self, every_ms: float) -> None:
+        """Tick each ``every_ms`` of simulated time."""
+        self.every_ms = every_ms
+        self.queued = 0
+
+    def initial_tick_ms(self) -> float:
+        """Return the first tick."""
+        return self.every_ms
+
+    def on_tick(self, snapshot: dict[str, Any]) -> dict[str, Any]:
+        """Return a decision that changes nothing."""
+        self.queued += sum(fpm["num_queued_prefill"] for fpm in snapshot["decode_fpm_snapshots"])
+        return {
+            "target_prefill": None,
+            "target_decode": None,
+            "next_tick_ms": snapshot["now_ms"] + self.every_ms,
+        }
+
+
+class PlayScript:
+    """Answers each tick with the next decision of a list."""
+
+    def __init__(self, initial_tick_ms: float, decisions: list[list[Any]]) -> None:
+        """Take ``[target_prefill, target_decode, next_tick_ms]`` of each tick."""
+        self.first_ms = initial_tick_ms
+        self.decisions = decisions
+        self.tick = 0
+
+    def initial_tick_ms(self) -> float:
+        """Return the first tick."""
+        return self.first_ms
+
+    def on_tick(self, snapshot: dict[str, Any]) -> dict[str, Any]:
+        """Return the next decision."""
+        decision = self.decisions[self.tick]
+        self.tick += 1
+        return dict(zip(("target_prefill", "target_decode", "next_tick_ms"), decision))  # noqa: B905
+
+
+def main() -> None:
+    """Answer calls until standard input ends."""
+    from dynamo._core import run_mocker_trace_replay
+
+    with os.fdopen(os.dup(sys.stdout.fileno()), "w") as answers:
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever the reference prints
+        print(json.dumps({"version": version("ai-dynamo-runtime")}), file=answers, flush=True)
+        for line in sys.stdin:
+            call = json.loads(line)
+            policy = None
+            if (ticks := call["ticks"]) is not None:
+                policy = KeepFleet(**ticks) if "every_ms" in ticks else PlayScript(**ticks)
+            started_s = time.perf_counter()
+            outcome = run_mocker_trace_replay(
+                [call["trace"]], scaling_policy=policy, **call["arguments"]
+            )
+            call_s = time.perf_counter() - started_s
+            print(
+                json.dumps({"summary": outcome.summary, "call_s": call_s}), file=answers, flush=True
+            )
+
+
+if __name__ == "__main__":
+    main()
