@@ -72,10 +72,10 @@ class Backend(NamedTuple):
             fills ``work``, ``end_ms`` too.
         steady_passes: ``(t, engine, rank, last_entry)``: passes of steady decode that an idle rank
             is sure to run next, see :mod:`~aisim_gym.engine.steady_decode`; 0: not sure.
-        advance_decodes: ``(t, engine, rank, num_passes, last_entry)``: apply so many of them.
-        end_decodes: ``(t, engine, rank, work)``: end those that have their last token.
-        rows_for_decodes: ``(t, engine, rank, num_passes)``: free rows of the block table that they
-            may need.
+        advance_decodes: ``(t, engine, rank, work, num_passes, last_entry)``: apply so many of them
+            and leave the signals of requests that end in ``work``.
+        rows_for_decodes: ``(t, engine, rank, num_passes)``: free rows of the block table and of the
+            node table that they may need.
         finish_group: ``(t, engine, ranks, first_rank)``: after the passes of all ranks of a worker
             were started; the works are in ``passes``.
         block_demand: ``(t, engine, rank)``: free rows of the block table that a pass may need.
@@ -99,8 +99,7 @@ class Backend(NamedTuple):
     run_pass: Callable[..., None]
     steady_passes: Callable[..., int]
     advance_decodes: Callable[..., None]
-    end_decodes: Callable[..., None]
-    rows_for_decodes: Callable[..., int]
+    rows_for_decodes: Callable[..., tuple[int, int]]
     finish_group: Callable[..., None]
     block_demand: Callable[..., int]
     node_demand: Callable[..., int]
@@ -118,7 +117,6 @@ activate_destination = dispatched("activate_destination")
 run_pass = dispatched("run_pass")
 steady_passes = dispatched("steady_passes")
 advance_decodes = dispatched("advance_decodes")
-end_decodes = dispatched("end_decodes")
 rows_for_decodes = dispatched("rows_for_decodes")
 finish_group = dispatched("finish_group")
 block_demand = dispatched("block_demand")

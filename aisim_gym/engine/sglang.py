@@ -6,21 +6,16 @@ metrics are shown when it ends, so the pass leaves them behind in its :class:`Pa
 lists of signals and admissions that start there.
 """
 
-from aisim_gym.engine.acceptance import draw_accepted
 from aisim_gym.engine.backend import Backend, RankTables
 from aisim_gym.engine.emission import append_signal, begin_work, seq_length
 from aisim_gym.engine.queue_load import copy_load
 from aisim_gym.engine.radix_pool import (
     commit_pages,
-    finish_pages,
-    fits,
     make_pages_free,
     missing_pages,
-    own_pages,
-    release_pages,
 )
-from aisim_gym.engine.seq_queue import push_back, unlink
-from aisim_gym.engine.sglang_admission import admit_prefills, output_left, promote_destinations
+from aisim_gym.engine.seq_queue import unlink
+from aisim_gym.engine.sglang_admission import admit_prefills, promote_destinations
 from aisim_gym.engine.sglang_commands import (
     accept_destination,
     activate_destination,
@@ -34,10 +29,16 @@ from aisim_gym.engine.sglang_commands import (
     reserve_destination,
     submit,
 )
-from aisim_gym.engine.sglang_load import add_to_load, remove_from_load
+from aisim_gym.engine.sglang_decode import (
+    decode,
+    end_those_with_left,
+    finish_complete,
+    place_token,
+)
+from aisim_gym.engine.sglang_load import remove_from_load
 from aisim_gym.engine.sglang_lpm import sort_waiting
+from aisim_gym.engine.sglang_steady import advance_decodes, rows_for_decodes, steady_passes
 from aisim_gym.engine.tables import (
-    END_COMPLETED,
     END_NONE,
     END_REJECTED,
     NONE,
@@ -47,25 +48,16 @@ from aisim_gym.engine.tables import (
     RETRY_COUNTED,
     RETRY_EXHAUSTED,
     RETRY_FREE,
-    ROLE_PREFILL,
     RUNNING,
     SEQ_ENDED,
-    SEQ_HELD,
-    SEQ_WAITING,
     UNLIMITED,
     WAITING,
     EngineRow,
     PassRow,
-    QueueRow,
     RankRow,
-    SeqRow,
 )
-from aisim_gym.engine.timing import decode_ms
 from aisim_gym.kernel import kernel
 from aisim_gym.tables import Table
-
-RETRACT_DECODE_STEPS = 20.0
-"""After a retraction, so many more output tokens per running request are set aside."""
 
 
 @kernel
@@ -97,8 +89,8 @@ def run_pass(
     if admitted > 0:
         _emit_first_tokens(t, engine, rank, work, fresh)
     else:
-        _decode(t, engine, rank, work, now_ms, is_paused)
-    _finish_complete(t, engine, rank, work)
+        decode(t, engine, rank, work, now_ms, is_paused)
+    finish_complete(t, engine, rank, work)
     while rejected != NONE:
         following = t.seqs[rejected].signal_next
         append_signal(work, t.seqs, rejected)
@@ -192,8 +184,8 @@ def _emit_first_tokens(
     a place for their token; if there is none for all of them, none emits.
     """
     running = t.queues[QUEUES_PER_RANK * rank.id + RUNNING]
-    going_on = _end_those_with_left(running, t.seqs, work, fresh, 0)
-    going_on = _end_those_with_left(running, t.seqs, work, going_on, 1)
+    going_on = end_those_with_left(running, t.seqs, work, fresh, 0)
+    going_on = end_those_with_left(running, t.seqs, work, going_on, 1)
     need = 0
     s = going_on
     while s != NONE:
@@ -204,223 +196,12 @@ def _emit_first_tokens(
     s = going_on
     while s != NONE:
         seq = t.seqs[s]
-        _place_token(engine, rank, seq)
+        place_token(engine, rank, seq)
         commit_pages(t, engine, rank, seq)
         seq.signal_tokens = 1
         seq.signal_end = END_NONE
         append_signal(work, t.seqs, s)
         s = seq.next
-
-
-@kernel
-def _end_those_with_left(
-    running: QueueRow, seqs: Table[SeqRow], work: PassRow, first: int, tokens: int
-) -> int:
-    """End the running requests from ``first`` on that generate 0 or 1 more tokens.
-
-    Their last token needs no place here.
-
-    Returns:
-        The first of the others, or ``NONE``.
-    """
-    first_left = NONE
-    s = first
-    while s != NONE:
-        following = seqs[s].next
-        if output_left(seqs[s]) == tokens:
-            seqs[s].generated_tokens += tokens
-            _end(running, seqs, work, s, tokens)
-        elif first_left == NONE:
-            first_left = s
-        s = following
-    return first_left
-
-
-@kernel
-def _decode(
-    t: RankTables,
-    engine: EngineRow,
-    rank: RankRow,
-    work: PassRow,
-    now_ms: float,
-    is_paused: bool,
-) -> None:
-    """Let all running requests emit, after retracting some if there is no room (§7, §9)."""
-    running = t.queues[QUEUES_PER_RANK * rank.id + RUNNING]
-    _end_those_with_left(running, t.seqs, work, running.first, 0)
-    growth = _count_decodes(engine, work, running, t.seqs)
-    retractions = 0
-    while running.count > 1 and not fits(engine, rank, growth):
-        growth -= _retract(t, engine, rank, work)
-        retractions += 1
-    has_room = make_pages_free(t, engine, rank, growth)
-    if retractions > 0:
-        rank.capacity_generation += 1
-        rank.reserve_ratio = _estimated_ratio(running, t.seqs)
-    elif work.num_decode > 0 or not is_paused:
-        rank.reserve_ratio = max(rank.reserve_ratio - engine.ratio_decay, engine.min_ratio)
-    if not has_room:
-        nothing_else = work.start_effects == 0 and work.signal_count == 0
-        work.is_undone = 1 if nothing_else else 0
-        return
-    tokens = 0
-    s = running.first
-    while s != NONE:
-        tokens += seq_length(t.seqs[s])
-        s = t.seqs[s].next
-    work.end_ms = now_ms + decode_ms(engine, running.count, tokens)
-    s = running.first
-    while s != NONE:
-        following = t.seqs[s].next
-        _emit_burst(t, engine, rank, work, running, s)
-        s = following
-
-
-@kernel
-def _burst_tokens(engine: EngineRow, seq: SeqRow) -> int:
-    """Return how many tokens a decode step may yield."""
-    most = 1 if engine.role == ROLE_PREFILL else engine.draft_tokens + 1
-    return min(most, output_left(seq))
-
-
-@kernel
-def _growth(engine: EngineRow, seq: SeqRow) -> int:
-    """Return the pages a running request needs for its next decode step."""
-    return missing_pages(engine, seq, seq_length(seq) + _burst_tokens(engine, seq))
-
-
-@kernel
-def _count_decodes(engine: EngineRow, work: PassRow, running: QueueRow, seqs: Table[SeqRow]) -> int:
-    """Add the running requests to the sums of the pass; return the pages they need."""
-    growth = 0
-    s = running.first
-    while s != NONE:
-        length = seq_length(seqs[s])
-        work.num_decode += 1
-        work.decode_tokens += length
-        work.decode_squares += length * length
-        growth += _growth(engine, seqs[s])
-        s = seqs[s].next
-    return growth
-
-
-@kernel
-def _retract(t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow) -> int:
-    """Queue the running request with the least output again, without its pages.
-
-    Returns:
-        The pages it would have needed for its next step.
-    """
-    running = t.queues[QUEUES_PER_RANK * rank.id + RUNNING]
-    victim = running.first
-    s = t.seqs[victim].next
-    while s != NONE:
-        if t.seqs[s].generated_tokens < t.seqs[victim].generated_tokens:
-            victim = s
-        s = t.seqs[s].next
-    seq = t.seqs[victim]
-    growth = _growth(engine, seq)
-    release_pages(t, rank, seq)
-    unlink(running, t.seqs, victim)
-    push_back(t.queues[QUEUES_PER_RANK * rank.id + WAITING], t.seqs, victim)
-    seq.status = SEQ_WAITING
-    add_to_load(rank, seq)
-    work.start_effects += 1
-    return growth
-
-
-@kernel
-def _estimated_ratio(running: QueueRow, seqs: Table[SeqRow]) -> float:
-    """Return the share of their output that running requests will have after some more steps."""
-    generated = 0
-    limits = 0
-    s = running.first
-    while s != NONE:
-        generated += seqs[s].generated_tokens
-        limits += seqs[s].max_output_tokens
-        s = seqs[s].next
-    return min(
-        1.0, (float(generated) + RETRACT_DECODE_STEPS * running.count) / (float(limits) + 1.0)
-    )
-
-
-@kernel
-def _emit_burst(
-    t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow, running: QueueRow, s: int
-) -> None:
-    """Let a running request emit its tokens; its complete pages go to the tree one by one."""
-    seq = t.seqs[s]
-    accepted = 1
-    if engine.role != ROLE_PREFILL:
-        accepted = draw_accepted(engine, rank, t.draws)
-    work.accept_forwards += 1
-    work.accepted_tokens += accepted
-    tokens = min(accepted, output_left(seq))
-    for _ in range(tokens):
-        _place_token(engine, rank, seq)
-        if output_left(seq) > 0:
-            commit_pages(t, engine, rank, seq)
-    if output_left(seq) == 0:
-        _end(running, t.seqs, work, s, tokens)
-        return
-    seq.signal_tokens = tokens
-    seq.signal_end = END_NONE
-    append_signal(work, t.seqs, s)
-
-
-@kernel
-def _place_token(engine: EngineRow, rank: RankRow, seq: SeqRow) -> None:
-    """Append a generated token to a sequence, in a free page if its last one is full."""
-    if seq.computed_tokens % engine.block_size == 0:
-        own_pages(rank, seq, 1)
-    seq.generated_tokens += 1
-    seq.computed_tokens += 1
-
-
-@kernel
-def _end(running: QueueRow, seqs: Table[SeqRow], work: PassRow, s: int, tokens: int) -> None:
-    """End a running request with its last tokens; it keeps its pages until all have emitted."""
-    unlink(running, seqs, s)
-    seqs[s].signal_tokens = tokens
-    seqs[s].signal_end = END_COMPLETED
-    append_signal(work, seqs, s)
-
-
-@kernel
-def _finish_complete(t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow) -> None:
-    """Give up the pages of requests that ended, in that order; handoff sources keep theirs."""
-    s = work.signal_first
-    while s != NONE:
-        seq = t.seqs[s]
-        if seq.signal_end == END_COMPLETED and seq.is_source == 1:
-            seq.status = SEQ_HELD
-        elif seq.signal_end == END_COMPLETED:
-            finish_pages(t, engine, rank, seq)
-            seq.status = SEQ_ENDED
-            rank.capacity_generation += 1
-        s = seq.signal_next
-
-
-@kernel
-def _steady_passes(t: RankTables, engine: EngineRow, rank: RankRow, last_entry: int) -> int:
-    return 0
-
-
-@kernel
-def _advance_decodes(
-    t: RankTables, engine: EngineRow, rank: RankRow, num_passes: int, last_entry: int
-) -> None:
-    pass
-
-
-@kernel
-def _end_decodes(t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow) -> None:
-    pass
-
-
-@kernel
-def _rows_for_decodes(t: RankTables, engine: EngineRow, rank: RankRow, num_passes: int) -> int:
-    return 0
 
 
 SGLANG = Backend(
@@ -437,10 +218,9 @@ SGLANG = Backend(
     reserve_destination=reserve_destination,
     activate_destination=activate_destination,
     run_pass=run_pass,
-    steady_passes=_steady_passes,
-    advance_decodes=_advance_decodes,
-    end_decodes=_end_decodes,
-    rows_for_decodes=_rows_for_decodes,
+    steady_passes=steady_passes,
+    advance_decodes=advance_decodes,
+    rows_for_decodes=rows_for_decodes,
     finish_group=finish_group,
     block_demand=block_demand,
     node_demand=node_demand,

@@ -56,10 +56,6 @@ def steady_passes(
         return 0
     if engine.role == ROLE_PREFILL or engine.draft_tokens > 0:
         return 0
-    if pending.count > 0 and not (
-        rank.tried_seq == pending.first and rank.tried_generation == rank.capacity_generation
-    ):
-        return 0
     if (
         waiting.count > 0
         and count < engine.max_seqs
@@ -92,27 +88,35 @@ def steady_passes(
 
 
 @kernel
-def rows_for_decodes(t: RankTables, engine: EngineRow, rank: RankRow, num_passes: int) -> int:
-    """Return how many rows of the block table so many passes may take, their end included.
+def rows_for_decodes(
+    t: RankTables, engine: EngineRow, rank: RankRow, num_passes: int
+) -> tuple[int, int]:
+    """Return how many rows of the block and the node table so many passes may take, with their end.
 
     One for each sequence that ends, and one per block in common with others, if there are any.
     """
     count = t.queues[QUEUES_PER_RANK * rank.id + RUNNING].count
     if len(t.contents) == 0:
-        return int(count)
-    return int(count * (2 + num_passes // engine.block_size))
+        return int(count), 0
+    return int(count * (2 + num_passes // engine.block_size)), 0
 
 
 @kernel
 def advance_decodes(
-    t: RankTables, engine: EngineRow, rank: RankRow, num_passes: int, last_entry: int
+    t: RankTables,
+    engine: EngineRow,
+    rank: RankRow,
+    work: PassRow,
+    num_passes: int,
+    last_entry: int,
 ) -> None:
-    """Let every running sequence generate a token in each of so many passes.
+    """Run so many passes of steady decode; those that get their last token end, in running order.
 
     Args:
         t: Shared tables.
         engine: Role of the rank.
         rank: The rank.
+        work: Gets the signals of those that end.
         num_passes: >= 0, no more than :func:`steady_passes` allowed.
         last_entry: Of the token log, in which they got their last visible token.
     """
@@ -134,20 +138,11 @@ def advance_decodes(
     if evictions > 0:
         evict_blocks(t, rank, evictions)
     rank.private_blocks += taken
-    if engine.prefix_caching == 1:
-        s = t.queues[QUEUES_PER_RANK * rank.id + RUNNING].first
-        while s != NONE:
-            make_resident(t, engine, rank, t.seqs[s], t.seqs[s].computed_tokens)
-            s = t.seqs[s].next
-
-
-@kernel
-def end_decodes(t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow) -> None:
-    """End the running sequences that have got their last token, in running order."""
     s = t.queues[QUEUES_PER_RANK * rank.id + RUNNING].first
     while s != NONE:
         seq = t.seqs[s]
         following = seq.next
+        make_resident(t, engine, rank, seq, seq.computed_tokens)
         if remaining_tokens(engine, seq) == 0:
             seq.signal_tokens = 1
             seq.signal_end = END_NONE

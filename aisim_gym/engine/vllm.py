@@ -44,7 +44,6 @@ from aisim_gym.engine.queue_load import copy_load, remove_from_load
 from aisim_gym.engine.seq_queue import push_back, unlink
 from aisim_gym.engine.steady_decode import (
     advance_decodes,
-    end_decodes,
     rows_for_decodes,
     steady_passes,
 )
@@ -372,7 +371,6 @@ VLLM = Backend(
     run_pass=_run_pass,
     steady_passes=_steady_passes,
     advance_decodes=advance_decodes,
-    end_decodes=end_decodes,
     rows_for_decodes=rows_for_decodes,
     finish_group=finish_group,
     block_demand=block_demand,

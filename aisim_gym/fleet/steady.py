@@ -19,14 +19,13 @@ import math
 
 from aisim_gym.engine.backend import (
     advance_decodes,
-    end_decodes,
     rows_for_decodes,
     steady_passes,
 )
 from aisim_gym.engine.emission import begin_work
 from aisim_gym.engine.fpm import write_fpm
 from aisim_gym.engine.queue_load import copy_load
-from aisim_gym.engine.tables import NONE, QUEUES_PER_RANK, RUNNING, WAITING
+from aisim_gym.engine.tables import NONE, PENDING, QUEUES_PER_RANK, RUNNING, WAITING
 from aisim_gym.engine.timing import cached_decode_ms
 from aisim_gym.fleet.gauges import commit_gauges
 from aisim_gym.fleet.pass_ends import advance_pass_end, remove_pass_end
@@ -63,14 +62,14 @@ def plan_decode(w: World, row: int) -> int:
     # Gauges show at once what a pass takes and gives back: one that ends requests is not put off.
     ends_apart = w.clock.collects_telemetry
     for r in range(worker.first_rank, worker.first_rank + engine.dp_size):
+        if _reserves_next(w, r):
+            return 0
         if is_rank_startable(w, r):
             passes = min(passes, steady_passes(w, engine, w.ranks[r], last_entry) - ends_apart)
             if passes <= 0:
                 return 0
-    rows = 0
-    for r in range(worker.first_rank, worker.first_rank + engine.dp_size):
-        rows += rows_for_decodes(w, engine, w.ranks[r], passes)
-    if not has_room_in_log(w, row, passes) or not has_room_in_cache(w, rows, 0):
+    block_rows, node_rows = _rows_for_passes(w, row, passes)
+    if not has_room_in_log(w, row, passes) or not has_room_in_cache(w, block_rows, node_rows):
         return NONE
     return _write_ends(w, row, passes)
 
@@ -86,7 +85,6 @@ def start_decode(w: World, row: int, passes: int) -> float:
     worker.steady_entry = w.token_logs[row].next
     worker.steady_published = 0
     worker.steady_applied = 0
-    worker.steady_rows = 0
     for r in range(worker.first_rank, worker.first_rank + engine.dp_size):
         rank = w.ranks[r]
         work = w.passes[r]
@@ -103,8 +101,9 @@ def start_decode(w: World, row: int, passes: int) -> float:
         work.accept_forwards = count
         work.accepted_tokens = count
         copy_load(rank, work)
-        worker.steady_rows += rows_for_decodes(w, engine, rank, passes)
-    w.arena.block_free_count -= worker.steady_rows  # set aside
+    worker.steady_block_rows, worker.steady_node_rows = _rows_for_passes(w, row, passes)
+    w.arena.block_free_count -= worker.steady_block_rows  # set aside
+    w.arena.node_free_count -= worker.steady_node_rows
     _put_in_flight(w, row, 1)
     return _end_ms(w, row, passes)
 
@@ -154,11 +153,9 @@ def end_decode(w: World, row: int) -> int:
     _put_in_flight(w, row, passes)
     _catch_up(w, row, passes)
     for r in range(worker.first_rank, worker.first_rank + engine.dp_size):
-        work = w.passes[r]
         _sum_pass(w, r, passes)
         _show_tokens(w, r, int(log.next) - 1, 0)
-        end_decodes(w, engine, w.ranks[r], work)
-        work.signal_count = work.num_decode
+        w.passes[r].signal_count = w.passes[r].num_decode
     return int(log.next) - 1
 
 
@@ -196,6 +193,31 @@ def last_hidden_end_ms(w: World, until_ms: float) -> float:
 @kernel
 def _somebody_is_deferred(pool: PoolRow) -> bool:
     return bool(pool.deferred_count > 0 or pool.had_deferred == 1)
+
+
+@kernel
+def _rows_for_passes(w: World, row: int, passes: int) -> tuple[int, int]:
+    """Return the rows of the block and of the node table that so many passes may take."""
+    worker = w.workers[row]
+    engine = w.engines[worker.pool]
+    block_rows = 0
+    node_rows = 0
+    for r in range(worker.first_rank, worker.first_rank + engine.dp_size):
+        rows = rows_for_decodes(w, engine, w.ranks[r], passes)
+        block_rows += rows[0]
+        node_rows += rows[1]
+    return block_rows, node_rows
+
+
+@kernel
+def _reserves_next(w: World, r: int) -> bool:
+    """Return whether a rank, idle or not, may reserve for a destination when the next pass ends."""
+    rank = w.ranks[r]
+    first = w.queues[QUEUES_PER_RANK * r + PENDING].first
+    return bool(
+        first != NONE
+        and not (rank.tried_seq == first and rank.tried_generation == rank.capacity_generation)
+    )
 
 
 @kernel
@@ -338,14 +360,15 @@ def _apply(w: World, row: int, passes: int) -> None:
     fresh = passes - int(worker.steady_applied)
     worker.steady_applied = passes
     for r in range(worker.first_rank, worker.first_rank + engine.dp_size):
-        advance_decodes(w, engine, w.ranks[r], fresh, last_entry)
+        advance_decodes(w, engine, w.ranks[r], w.passes[r], fresh, last_entry)
 
 
 @kernel
 def _catch_up(w: World, row: int, passes: int) -> None:
     """Bring a worker to the state after so many passes; it is not in steady decode any more."""
     worker = w.workers[row]
-    w.arena.block_free_count += worker.steady_rows
+    w.arena.block_free_count += worker.steady_block_rows
+    w.arena.node_free_count += worker.steady_node_rows
     _apply(w, row, passes)
     for r in range(worker.first_rank, worker.first_rank + w.engines[worker.pool].dp_size):
         w.ranks[r].passes += passes - 1

@@ -128,7 +128,8 @@ class WorkerRow(Protocol):
     steady_entry: I8  # their first entry in the token log
     steady_published: I8  # passes whose end is visible
     steady_applied: I8  # passes that sequences and blocks know of
-    steady_rows: I8  # rows of the block table that are set aside for them
+    steady_block_rows: I8  # rows of the block and of the node table that are set aside for them
+    steady_node_rows: I8
     retries: I8  # consecutive passes without duration or effect that were retried
     undone_passes: I8  # passes that were undone since the last progress in the fleet
     progress_seen: I8  # clock.progress at that time

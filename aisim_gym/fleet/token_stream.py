@@ -105,6 +105,9 @@ def send_tokens(w: World, s: int, entry: int, received_ms: float) -> None:
         request.zero_gaps += tokens - 1
     if math.isnan(request.second_token_ms) and seq.generated_tokens > 1:
         request.second_token_ms = received_ms
+        if seq.generated_tokens - tokens > 1:  # it came in steady decode
+            log = w.token_logs[w.ranks[seq.rank].worker]
+            request.second_token_ms = w.log_entries[entry_row(log, seq.first_entry + 1)].end_ms
     request.emitted_tokens = seq.generated_tokens
     request.last_token_ms = received_ms
 

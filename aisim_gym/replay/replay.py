@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aisim_gym.errors import ReplayError, WorkloadError
+from aisim_gym.fleet.steady import cut_short_all
 from aisim_gym.fleet.tables import DECODE, PREFILL
 from aisim_gym.fleet.tick import KEEP, apply_decision
 from aisim_gym.fleet.world_state import WorldState
@@ -137,6 +138,7 @@ class Replay:
         requests: RequestTable | None = None,
         *,
         initial_tick_ms: float | None = None,
+        fast_forward: bool = True,
     ) -> None:
         """Build a replay; nothing runs yet.
 
@@ -144,6 +146,8 @@ class Replay:
             spec: A spec, a mapping, or the path of a TOML or JSON file.
             requests: The workload; by default what ``spec.workload`` names.
             initial_tick_ms: First tick, instead of ``spec.ticks.initial_tick_ms``.
+            fast_forward: False runs pass by pass where many passes could be done at once: several
+                times slower, with the same results.
 
         Raises:
             SpecError: If the spec is not valid.
@@ -163,6 +167,7 @@ class Replay:
             initial_tick_ms = self.spec.ticks.initial_tick_ms
         first_ms = math.inf if initial_tick_ms is None else checked_time_ms(initial_tick_ms)
         self.state = build_world(self.spec, requests, first_ms)
+        self.state.clock[0].fast_forwards = int(fast_forward)
         self.ticks = []
         self.session_ids = requests.session_ids
         self.samples = []
@@ -234,8 +239,14 @@ class Replay:
             ReplayError: As :meth:`advance_to_tick`.
         """
         if self._can_go_on("step"):
-            is_settled = self.state.clock[0].phase == PHASE_SETTLED
-            self._run(None, instants=int(is_settled))
+            clock = self.state.clock[0]
+            fast_forwards, clock.fast_forwards = int(clock.fast_forwards), 0
+            if self.state.workers["steady_passes"].any():
+                cut_short_all(self.state.world())
+            try:
+                self._run(None, instants=int(clock.phase == PHASE_SETTLED))
+            finally:
+                clock.fast_forwards = fast_forwards
         return _STEP_OUTCOMES[self._status]
 
     def _can_go_on(self, method: str) -> bool:

@@ -1,0 +1,225 @@
+"""Steady decode of an SGLang rank: passes in which every running request emits one token.
+
+As :mod:`~aisim_gym.engine.steady_decode` for block schedulers, but pages that are complete go to
+the radix tree on the way, and the order in which they do decides what is evicted first. So many
+passes are applied at once where that order is known beforehand: while no page begins or ends, or if
+every page is one token and goes to the end of a leaf that no one else uses. Other passes run one by
+one, but still without events.
+"""
+
+from aisim_gym.engine.backend import RankTables
+from aisim_gym.engine.emission import seq_length
+from aisim_gym.engine.kv_pool import blocks_for
+from aisim_gym.engine.radix_pool import (
+    commit_pages,
+    free_pages,
+    make_pages_free,
+    missing_pages,
+    own_pages,
+)
+from aisim_gym.engine.sglang_admission import output_left
+from aisim_gym.engine.sglang_decode import decode, finish_complete
+from aisim_gym.engine.tables import (
+    NONE,
+    PREBUILT,
+    QUEUES_PER_RANK,
+    ROLE_PREFILL,
+    RUNNING,
+    WAITING,
+    EngineRow,
+    NodeRow,
+    PassRow,
+    QueueRow,
+    RankRow,
+    SeqRow,
+)
+from aisim_gym.kernel import kernel
+from aisim_gym.tables import Table
+
+_NODES_PER_PASS = 2
+"""Nodes that a request may add to the tree when a page of it goes there."""
+
+
+@kernel
+def steady_passes(t: RankTables, engine: EngineRow, rank: RankRow, last_entry: int) -> int:
+    """Return how many passes of steady decode an idle rank is sure to run next.
+
+    The last of them may end requests. The sums of the batch are noted in the rank. A request that
+    waits is tried in every pass, which leaves traces in the tree, so nobody may wait.
+
+    Args:
+        t: Shared tables.
+        engine: Role of the rank.
+        rank: The rank.
+        last_entry: Of the worker's token log: requests that did not get a token then are not yet
+            in step with the others.
+    """
+    first_queue = QUEUES_PER_RANK * rank.id
+    running = t.queues[first_queue + RUNNING]
+    if engine.role == ROLE_PREFILL or engine.draft_tokens > 0 or running.count == 0:
+        return 0
+    if t.queues[first_queue + WAITING].count + t.queues[first_queue + PREBUILT].count > 0:
+        return 0
+    if rank.new_seqs > 0:
+        return 0
+    passes = engine.num_blocks * engine.block_size
+    tokens = 0
+    squares = 0
+    s = running.first
+    while s != NONE:
+        seq = t.seqs[s]
+        length = seq_length(seq)
+        if seq.computed_tokens != length or seq.last_entry != last_entry:
+            return 0
+        passes = min(passes, output_left(seq))
+        tokens += length
+        squares += length * length
+        s = seq.next
+    rank.steady_tokens = tokens
+    rank.steady_squares = squares
+    available = free_pages(engine, rank) + rank.evictable_blocks
+    return int(min(passes, available // running.count * engine.block_size))
+
+
+@kernel
+def rows_for_decodes(
+    t: RankTables, engine: EngineRow, rank: RankRow, num_passes: int
+) -> tuple[int, int]:
+    """Return how many rows of the block and the node table so many passes may take, with their end.
+
+    Pages that the requests own already may go to the tree, and one per page of new tokens.
+    """
+    if engine.prefix_caching == 0:
+        return 0, 0
+    count = t.queues[QUEUES_PER_RANK * rank.id + RUNNING].count
+    pages = num_passes // engine.block_size + 1
+    return (
+        int(rank.private_blocks + count * pages),
+        int(count * _NODES_PER_PASS * (pages + 1)),
+    )
+
+
+@kernel
+def advance_decodes(
+    t: RankTables,
+    engine: EngineRow,
+    rank: RankRow,
+    work: PassRow,
+    num_passes: int,
+    last_entry: int,
+) -> None:
+    """Run so many passes of steady decode; those that get their last token end.
+
+    Args:
+        t: Shared tables.
+        engine: Role of the rank.
+        rank: The rank.
+        work: Gets the signals of those that end.
+        num_passes: >= 0, no more than :func:`steady_passes` allowed.
+        last_entry: Of the token log, in which they got their last visible token.
+    """
+    running = t.queues[QUEUES_PER_RANK * rank.id + RUNNING]
+    if running.count == 0:
+        return
+    s = running.first
+    while s != NONE:
+        t.seqs[s].last_entry = last_entry
+        s = t.seqs[s].next
+    left = num_passes
+    while left > 0:
+        passes = min(left, _plain_passes(t, engine, running))
+        if passes > 0:
+            _run_together(t, engine, rank, running, passes)
+            _forget_signals(work)
+        else:
+            passes = 1
+            _run_alone(t, engine, rank, work)
+        left -= passes
+    rank.pause_rounds = max(0, rank.pause_rounds - num_passes)
+
+
+@kernel
+def _plain_passes(t: RankTables, engine: EngineRow, running: QueueRow) -> int:
+    """Return how many passes can be applied at once now."""
+    size = engine.block_size
+    in_leaves = engine.prefix_caching == 1 and size == 1
+    passes = engine.num_blocks * size
+    s = running.first
+    while s != NONE:
+        seq = t.seqs[s]
+        passes = min(passes, output_left(seq) - 1)  # one that ends a request is not plain
+        if in_leaves and not _has_own_leaf(t.nodes, seq):
+            return 0
+        if engine.prefix_caching == 1 and size > 1:
+            in_page = seq.computed_tokens % size
+            passes = min(passes, 0 if in_page == 0 else size - 1 - in_page)
+        s = seq.next
+    return int(passes)
+
+
+@kernel
+def _has_own_leaf(nodes: Table[NodeRow], seq: SeqRow) -> bool:
+    """Return whether the pages of a sequence end in a leaf that only it uses."""
+    n = seq.node
+    if n == NONE or seq.private_blocks > 0:
+        return False
+    return bool(nodes[n].parent != NONE and nodes[n].num_children == 0 and nodes[n].locks == 1)
+
+
+@kernel
+def _run_together(
+    t: RankTables, engine: EngineRow, rank: RankRow, running: QueueRow, num_passes: int
+) -> None:
+    """Apply so many passes at once.
+
+    Where pages go to the tree, each of them was a use of its path, in the order of the passes: the
+    last use of each counts.
+    """
+    for _ in range(num_passes):
+        if rank.reserve_ratio == engine.min_ratio:
+            break
+        rank.reserve_ratio = max(rank.reserve_ratio - engine.ratio_decay, engine.min_ratio)
+    growth = 0
+    s = running.first
+    while s != NONE:
+        growth += missing_pages(engine, t.seqs[s], seq_length(t.seqs[s]) + num_passes)
+        s = t.seqs[s].next
+    make_pages_free(t, engine, rank, growth)
+    if engine.prefix_caching == 1 and engine.block_size == 1:
+        rank.stamps += (num_passes - 1) * running.count
+    s = running.first
+    while s != NONE:
+        seq = t.seqs[s]
+        own_pages(
+            rank,
+            seq,
+            blocks_for(seq.computed_tokens + num_passes, engine.block_size)
+            - blocks_for(seq.computed_tokens, engine.block_size),
+        )
+        seq.generated_tokens += num_passes
+        seq.computed_tokens += num_passes
+        commit_pages(t, engine, rank, seq)
+        s = seq.next
+
+
+@kernel
+def _run_alone(t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow) -> None:
+    """Run the next pass as it is; its end is known already."""
+    end_ms = work.end_ms
+    work.num_decode = 0
+    work.decode_tokens = 0
+    work.decode_squares = 0
+    work.accept_forwards = 0
+    work.accepted_tokens = 0
+    _forget_signals(work)
+    decode(t, engine, rank, work, 0.0, False)
+    finish_complete(t, engine, rank, work)
+    work.end_ms = end_ms
+
+
+@kernel
+def _forget_signals(work: PassRow) -> None:
+    """Leave out the signals of a pass that others follow: it has ended no request."""
+    work.signal_first = NONE
+    work.signal_last = NONE
+    work.signal_count = 0
