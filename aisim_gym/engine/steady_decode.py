@@ -120,30 +120,38 @@ def advance_decodes(
         num_passes: >= 0, no more than :func:`steady_passes` allowed.
         last_entry: Of the token log, in which they got their last visible token.
     """
+    block_size = engine.block_size
     taken = 0
+    ended = 0
     s = t.queues[QUEUES_PER_RANK * rank.id + RUNNING].first
     while s != NONE:
         seq = t.seqs[s]
         seq.generated_tokens += num_passes
         seq.computed_tokens += num_passes
-        seq.last_entry = last_entry
-        fresh = blocks_for(seq.computed_tokens, engine.block_size) - blocks_for(
-            seq.covered_tokens, engine.block_size
-        )
-        seq.private_blocks += fresh
-        taken += fresh
         seq.covered_tokens = seq.computed_tokens
+        seq.last_entry = last_entry
+        held_blocks = seq.resident_blocks + seq.private_blocks
+        if seq.computed_tokens > held_blocks * block_size:
+            fresh = blocks_for(seq.computed_tokens, block_size) - held_blocks
+            seq.private_blocks += fresh
+            taken += fresh
+        if remaining_tokens(engine, seq) == 0:
+            ended += 1
         s = seq.next
-    evictions = taken - free_blocks(engine, rank)
-    if evictions > 0:
-        evict_blocks(t, rank, evictions)
-    rank.private_blocks += taken
+    if taken > 0:
+        evictions = taken - free_blocks(engine, rank)
+        if evictions > 0:
+            evict_blocks(t, rank, evictions)
+        rank.private_blocks += taken
+    if engine.prefix_caching == 0 and ended == 0:
+        return
     s = t.queues[QUEUES_PER_RANK * rank.id + RUNNING].first
     while s != NONE:
         seq = t.seqs[s]
         following = seq.next
-        make_resident(t, engine, rank, seq, seq.computed_tokens)
-        if remaining_tokens(engine, seq) == 0:
+        if seq.computed_tokens >= (seq.resident_blocks + 1) * block_size:
+            make_resident(t, engine, rank, seq, seq.computed_tokens)
+        if ended > 0 and remaining_tokens(engine, seq) == 0:
             seq.signal_tokens = 1
             seq.signal_end = END_NONE
             finish_seq(t, rank, s)

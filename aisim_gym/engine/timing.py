@@ -35,6 +35,12 @@ def prefill_ms(engine: EngineRow, count: int, prompt_ends: int, prefix_tokens: i
 
 
 @kernel
+def most_table_tokens(engine: EngineRow) -> int:
+    """Return the active tokens beyond which the decode time does not change."""
+    return 0 if engine.timing == TIMING_FIXED else engine.num_blocks * engine.block_size
+
+
+@kernel
 def cached_decode_ms(
     engine: EngineRow, times_ms: NDArray[np.float64], count: int, active_tokens: int
 ) -> float:
@@ -47,9 +53,7 @@ def cached_decode_ms(
         count: As for :func:`decode_ms`, like the next.
         active_tokens: Sum of their lengths before the step.
     """
-    at = 0
-    if engine.timing != TIMING_FIXED:
-        at = min(active_tokens, engine.num_blocks * engine.block_size)  # more take no longer
+    at = min(active_tokens, most_table_tokens(engine))
     if at >= len(times_ms):
         return decode_ms(engine, count, active_tokens)
     if times_ms[at] == 0.0:

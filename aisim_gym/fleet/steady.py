@@ -26,7 +26,7 @@ from aisim_gym.engine.emission import begin_work
 from aisim_gym.engine.fpm import write_fpm
 from aisim_gym.engine.queue_load import copy_load
 from aisim_gym.engine.tables import NONE, PENDING, QUEUES_PER_RANK, RUNNING, WAITING
-from aisim_gym.engine.timing import cached_decode_ms
+from aisim_gym.engine.timing import cached_decode_ms, most_table_tokens
 from aisim_gym.fleet.gauges import commit_gauges
 from aisim_gym.fleet.pass_ends import advance_pass_end, remove_pass_end
 from aisim_gym.fleet.room import has_room_in_cache
@@ -230,18 +230,36 @@ def _write_ends(w: World, row: int, passes: int) -> int:
     worker = w.workers[row]
     engine = w.engines[worker.pool]
     log = w.token_logs[row]
+    entries = w.log_entries
+    log_start, mask, entry = int(log.start), int(log.capacity) - 1, int(log.next)
     times_ms = w.decode_times_ms[worker.pool]
     start_ms = w.clock.now_ms
+    if engine.dp_size == 1:
+        count = int(w.queues[QUEUES_PER_RANK * worker.first_rank + RUNNING].count)
+        tokens = int(w.ranks[worker.first_rank].steady_tokens)
+        cap = most_table_tokens(engine)
+        for n in range(passes):
+            at = min(tokens, cap)
+            pass_ms = times_ms[at] if at < len(times_ms) else 0.0
+            if pass_ms == 0.0:
+                pass_ms = cached_decode_ms(engine, times_ms, count, tokens)
+            end_ms = start_ms + pass_ms
+            if end_ms <= start_ms:
+                return n
+            entries[log_start + ((entry + n) & mask)].end_ms = end_ms
+            start_ms = end_ms
+            tokens += count
+        return passes
     for n in range(passes):
         end_ms = start_ms
         for r in range(worker.first_rank, worker.first_rank + engine.dp_size):
-            count = w.queues[QUEUES_PER_RANK * r + RUNNING].count
+            count = int(w.queues[QUEUES_PER_RANK * r + RUNNING].count)
             if count > 0:
-                tokens = w.ranks[r].steady_tokens + n * count
+                tokens = int(w.ranks[r].steady_tokens) + n * count
                 end_ms = max(end_ms, start_ms + cached_decode_ms(engine, times_ms, count, tokens))
         if end_ms <= start_ms:
             return n
-        w.log_entries[entry_row(log, log.next + n)].end_ms = end_ms
+        entries[log_start + ((entry + n) & mask)].end_ms = end_ms
         start_ms = end_ms
     return passes
 

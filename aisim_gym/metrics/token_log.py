@@ -118,74 +118,89 @@ def _settle_chunk(
     buckets: NDArray[np.int64],
     count: int,
 ) -> None:
-    """Move the gaps of the oldest ``count`` entries into the statistics."""
+    """Move the gaps of the oldest ``count`` entries into the statistics.
+
+    Sums are taken relative to the first gap that counts, which keeps them exact enough.
+    """
+    start, mask, first = int(log.start), int(log.capacity) - 1, int(log.first)
     previous_ms = log.previous_ms
-    weight = log.weight
+    weight = int(log.weight)
     num_gaps = 0
     num_rates = 0
+    origin_ms = 0.0
+    origin_rate = 0.0
     gap_sum = 0.0
+    gap_squares = 0.0
     rate_sum = 0.0
+    rate_squares = 0.0
     gap_low = math.inf
     gap_high = 0.0
-    gap_bucket_low = math.inf
-    gap_bucket_high = 0.0
-    rate_bucket_low = math.inf
-    rate_bucket_high = 0.0
+    rate_low = math.inf
+    rate_high = 0.0
+    gap_from = math.inf  # bounds of the bucket of the gap before
+    gap_to = 0.0
+    rate_from = math.inf
+    rate_to = 0.0
     gap_bucket = 0
     rate_bucket = 0
-    for entry in range(log.first, log.first + count):
-        row = entries[entry_row(log, entry)]
+    for entry in range(first, first + count):
+        row = entries[start + (entry & mask)]
         weight += row.weight
-        row.weight = weight
+        row.weight = 0
         gap_ms = row.end_ms - previous_ms
         previous_ms = row.end_ms
         if weight == 0:
             continue
+        if num_gaps == 0:
+            origin_ms = gap_ms
         num_gaps += weight
-        gap_sum += weight * gap_ms
+        off_ms = gap_ms - origin_ms
+        gap_sum += weight * off_ms
+        gap_squares += weight * off_ms * off_ms
         gap_low = min(gap_low, gap_ms)
         gap_high = max(gap_high, gap_ms)
         if gap_ms <= 0.0:
             gaps.zeros += weight
             continue
         rate = 1000.0 / gap_ms
+        if num_rates == 0:
+            origin_rate = rate
         num_rates += weight
-        rate_sum += weight * rate
-        if not gap_bucket_low < gap_ms < gap_bucket_high:
+        off_rate = rate - origin_rate
+        rate_sum += weight * off_rate
+        rate_squares += weight * off_rate * off_rate
+        rate_low = min(rate_low, rate)
+        rate_high = max(rate_high, rate)
+        if not gap_from < gap_ms < gap_to:
             place = bucket_place(gap_ms)
             gap_bucket = bucket_index(place)
-            gap_bucket_low, gap_bucket_high = bucket_bounds(gap_ms, place)
-        if not rate_bucket_low < rate < rate_bucket_high:
+            gap_from, gap_to = bucket_bounds(gap_ms, place)
+        if not rate_from < rate < rate_to:
             place = bucket_place(rate)
             rate_bucket = bucket_index(place)
-            rate_bucket_low, rate_bucket_high = bucket_bounds(rate, place)
+            rate_from, rate_to = bucket_bounds(rate, place)
         buckets[GAP, gap_bucket] += weight
         buckets[RATE, rate_bucket] += weight
-    gap_mean = gap_sum / max(num_gaps, 1)
-    rate_mean = rate_sum / max(num_rates, 1)
-    gap_squares = 0.0
-    rate_squares = 0.0
-    rate_low = math.inf
-    rate_high = 0.0
-    previous_ms = log.previous_ms
-    for entry in range(log.first, log.first + count):
-        row = entries[entry_row(log, entry)]
-        gap_ms = row.end_ms - previous_ms
-        previous_ms = row.end_ms
-        share = row.weight
-        row.weight = 0
-        if share == 0:
-            continue
-        gap_squares += share * (gap_ms - gap_mean) * (gap_ms - gap_mean)
-        if gap_ms > 0.0:
-            rate = 1000.0 / gap_ms
-            rate_low = min(rate_low, rate)
-            rate_high = max(rate_high, rate)
-            rate_squares += share * (rate - rate_mean) * (rate - rate_mean)
     if num_gaps > 0:
-        add_moments(gaps, num_gaps, gap_mean, gap_squares, gap_low, gap_high)
+        _add_sums(gaps, num_gaps, origin_ms, gap_sum, gap_squares, gap_low, gap_high)
     if num_rates > 0:
-        add_moments(rates, num_rates, rate_mean, rate_squares, rate_low, rate_high)
+        _add_sums(rates, num_rates, origin_rate, rate_sum, rate_squares, rate_low, rate_high)
     log.first += count
     log.weight = weight
     log.previous_ms = previous_ms
+
+
+@kernel
+def _add_sums(
+    row: StatisticsRow,
+    count: int,
+    origin: float,
+    total: float,
+    squares: float,
+    low: float,
+    high: float,
+) -> None:
+    """Add ``count`` values by the sums of their distances from ``origin``, and of the squares."""
+    mean = total / count
+    deviations = max(squares - total * mean, 0.0)
+    add_moments(row, count, origin + mean, deviations, low, high)

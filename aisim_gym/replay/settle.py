@@ -1,7 +1,8 @@
 """Settling an instant: everything that happens at one point of simulated time, in order.
 
 Rules: replay-runtime.md §4 (aggregated), §5 (disaggregated), rulings.md 3. One iteration runs the
-steps below once; iterations repeat until one changed nothing:
+steps below once; iterations repeat until one changed nothing
+(or nothing is left that another could find):
 
 1. pass ends, 2. last outputs that are detokenized, 3. workers that become ready, 4. transfers that
 end, 5. handoff actions, 6. encoder batches and deliveries, 7. arrivals, 8. prompts that are
@@ -17,7 +18,7 @@ first may need room.
 from aisim_gym.engine.backend import submit
 from aisim_gym.engine.tables import NONE
 from aisim_gym.fleet.arrivals import due_request, take_due_request
-from aisim_gym.fleet.event_heap import peek_due, pop_due
+from aisim_gym.fleet.event_heap import next_event_ms, peek_due, pop_due
 from aisim_gym.fleet.gauges import commit_gauges
 from aisim_gym.fleet.group_pass import (
     IS_LIVELOCKED,
@@ -37,7 +38,7 @@ from aisim_gym.fleet.handoff import (
     transfer_completed,
     wake_waiting_for_worker,
 )
-from aisim_gym.fleet.pass_ends import due_worker
+from aisim_gym.fleet.pass_ends import due_worker, next_pass_end_ms
 from aisim_gym.fleet.placement import place_aggregated
 from aisim_gym.fleet.request_seq import add_request_seq, conclude_request
 from aisim_gym.fleet.room import has_room_for_operations, has_room_for_seq
@@ -143,9 +144,28 @@ def settle(w: World) -> int:
                     prepare_metrics(w, DECODE)
                     clock.tick_shown = 1
                     return STATUS_TICK
-            clock.phase = PHASE_PASS_ENDS if clock.changed == 1 else PHASE_SETTLED
+            goes_on = clock.changed == 1 and _has_more_to_do(w)
+            clock.phase = PHASE_PASS_ENDS if goes_on else PHASE_SETTLED
             clock.changed = 0
     return STATUS_SETTLED
+
+
+@kernel
+def _has_more_to_do(w: World) -> bool:
+    """Return whether another iteration at this instant could find anything to do."""
+    clock = w.clock
+    prefill, decode = w.pools[PREFILL], w.pools[DECODE]
+    return bool(
+        w.action_queues[QUEUE_PENDING].first != NONE
+        or prefill.ready_count + prefill.deferred_count > 0
+        or decode.ready_count + decode.deferred_count > 0
+        or prefill.drain_check + decode.drain_check > 0
+        or next_pass_end_ms(clock, w.pass_ends) <= clock.now_ms
+        or next_event_ms(clock, w.events) <= clock.now_ms
+        or clock.next_sample_ms <= clock.now_ms
+        or due_request(w) != NONE
+        or clock.has_stages == 1
+    )
 
 
 @kernel
