@@ -11,6 +11,7 @@ function of another file. Nothing is written next to the sources.
 """
 
 import hashlib
+import importlib.util
 import os
 import sys
 import tempfile
@@ -31,6 +32,10 @@ _COMPILE: Any = numba.njit
 _OFFER: Any = register_jitable
 _CHOOSE: Any = overload
 _OPTIONS = {"nogil": True, "_nrt": False}
+
+
+ENVIRONMENT_KERNELS = ("fleet_now.py", "metrics_entries.py", "outcomes.py")
+"""Files of ``aisim_gym.envs`` with compiled code."""
 
 
 @cache
@@ -139,4 +144,7 @@ def _kernel_sources() -> list[bytes]:
     folders = ("engine", "metrics", "fleet", "replay")
     files = [package / name for name in ("bundle.py", "kernel.py", "tables.py")]
     files += [path for folder in folders for path in sorted((package / folder).glob("*.py"))]
+    envs = importlib.util.find_spec(f"{__package__}.envs")  # elsewhere in the source tree
+    if envs is not None and envs.origin is not None:
+        files += [Path(envs.origin).with_name(name) for name in ENVIRONMENT_KERNELS]
     return [path.read_bytes() for path in files]
