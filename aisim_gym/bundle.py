@@ -40,10 +40,10 @@ class Bundle:
         for i, field in enumerate(fields):
             array = np.asarray(getattr(self, field.name))
             assert array.flags.c_contiguous, field.name
-            words[_WORDS * i] = array.__array_interface__["data"][0]
+            words[_WORDS * i] = array.ctypes.data
             words[_WORDS * i + 1 : _WORDS * i + 1 + array.ndim] = array.shape
         object.__setattr__(self, "_words", words)
-        object.__setattr__(self, "address", words.__array_interface__["data"][0])
+        object.__setattr__(self, "address", words.ctypes.data)
 
 
 class BundleType(types.Type):

@@ -5,6 +5,7 @@ A row type is a ``Protocol`` whose annotations carry the stored type, for exampl
 ``recarray`` views, so that ``table[i].field`` works both compiled and as plain Python.
 """
 
+from functools import cache
 from typing import Annotated, Any, Protocol, TypeVar, cast, get_type_hints, overload
 
 import numpy as np
@@ -29,6 +30,7 @@ class Table(Protocol[Row_co]):
     def __len__(self) -> int: ...  # noqa: D105
 
 
+@cache
 def row_dtype(row_type: type) -> np.dtype[np.void]:
     """Return the aligned structured dtype that the annotations of ``row_type`` describe.
 

@@ -12,6 +12,9 @@ name          meaning of choice ``i`` of a pool
 ============  ==================================================================================
 
 A target counts active and starting workers; draining ones are on their way out.
+
+An object may also have ``targets_of(action, current)``, see :class:`TargetAction`; the environment
+then needs no snapshot to decode an action.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -52,6 +55,14 @@ class Action(Protocol):
         ...
 
 
+class DirectAction(Action, Protocol):
+    """An action object that needs to know only the fleet's current targets."""
+
+    def targets_of(self, action: Any, current: Targets) -> Targets | None:
+        """Return the targets that ``action`` means, None if it is not in the action space."""
+        ...
+
+
 class TargetAction:
     """One choice per pool: its target."""
 
@@ -61,6 +72,7 @@ class TargetAction:
         self._limits = fleet.limits
         assert fleet.limits.max_workers is not None
         self._counts = range(fleet.limits.min_workers, fleet.limits.max_workers + 1)
+        self._space = self.space()
 
     def space(self) -> spaces.Space[Any]:
         """Return ``Discrete`` for one pool, ``MultiDiscrete`` for two."""
@@ -71,22 +83,30 @@ class TargetAction:
 
     def decode(self, action: Any, snapshot: ScalingSnapshot) -> Targets:
         """Return the targets that ``action`` means."""
-        chosen = np.atleast_1d(action).tolist()
-        pools = self._choices(snapshot)
-        return _as_targets([choices[i] for choices, i in zip(pools, chosen, strict=True)])
+        return self._targets(np.atleast_1d(action).tolist(), self._current(snapshot))
+
+    def targets_of(self, action: Any, current: Targets) -> Targets | None:
+        """Return the targets that ``action`` means, None if it is not in the action space.
+
+        Args:
+            action: Anything.
+            current: The targets that change nothing.
+        """
+        chosen = self._chosen(action)
+        return None if chosen is None else self._targets(chosen, current)
 
     def encode(self, targets: Targets, snapshot: ScalingSnapshot) -> Any:
         """Return the action that comes nearest to ``targets``; of two equal ones the first."""
         wanted = _as_list(targets)
         chosen = [
             min(range(len(choices)), key=lambda i: abs(choices[i] - target))
-            for choices, target in zip(self._choices(snapshot), wanted, strict=True)
+            for choices, target in zip(self._choices(self._current(snapshot)), wanted, strict=True)
         ]
         return np.int64(chosen[0]) if len(chosen) == 1 else np.array(chosen, np.int64)
 
     def mask(self, snapshot: ScalingSnapshot) -> NDArray[np.bool_]:
         """Return which choices keep within ``max_gpus`` if every other pool chooses its least."""
-        pools = self._choices(snapshot)
+        pools = self._choices(self._current(snapshot))
         valid = []
         for pool, choices in enumerate(pools):
             least = [min(others) for others in pools]
@@ -98,9 +118,38 @@ class TargetAction:
     def _num_choices(self) -> int:
         return len(self._counts)
 
-    def _choices(self, snapshot: ScalingSnapshot) -> list[Sequence[int]]:
+    def _choices(self, current: Targets) -> list[Sequence[int]]:
         """Return the targets that each choice stands for, pool by pool."""
         return [self._counts] * len(self._gpus)
+
+    def _chosen(self, action: Any) -> list[int] | None:
+        """Return the choice of each pool, None if ``action`` is not in the space."""
+        # What the space samples is looked at here: contains() takes 5 us.
+        num_pools = len(self._gpus)
+        if num_pools == 1 and type(action) in (int, np.int64):
+            chosen = [int(action)]
+        elif (
+            type(action) is np.ndarray
+            and action.dtype == np.int64
+            and action.shape == (num_pools,) == self._space.shape
+        ):
+            chosen = action.tolist()
+        elif self._space.contains(action):
+            chosen = np.atleast_1d(action).tolist()
+        else:
+            return None
+        num_choices = self._num_choices()
+        for choice in chosen:
+            if not 0 <= choice < num_choices:
+                return None
+        return chosen
+
+    def _targets(self, chosen: Sequence[int], current: Targets) -> Targets:
+        pools = self._choices(current)
+        return _as_targets([choices[i] for choices, i in zip(pools, chosen, strict=True)])
+
+    def _current(self, snapshot: ScalingSnapshot) -> Targets:
+        return current_targets(snapshot, len(self._gpus))
 
     def _fits(self, targets: Sequence[int]) -> bool:
         most = self._limits.max_gpus
@@ -112,18 +161,18 @@ class DeltaAction(TargetAction):
 
     def __init__(self, fleet: FleetDescription, max_delta: int = 1) -> None:
         """Build the action; a pool changes by at most ``max_delta`` workers per step, >= 1."""
-        super().__init__(fleet)
         if check_integer("max_delta", max_delta, ">= 1") < 1:
             raise ValueError(f"max_delta: got {max_delta}, expected >= 1")
         self._deltas = range(-max_delta, max_delta + 1)
+        super().__init__(fleet)
 
     def _num_choices(self) -> int:
         return len(self._deltas)
 
-    def _choices(self, snapshot: ScalingSnapshot) -> list[Sequence[int]]:
+    def _choices(self, current: Targets) -> list[Sequence[int]]:
         low, high = self._counts[0], self._counts[-1]
-        current = _as_list(current_targets(snapshot, len(self._gpus)))
-        return [[min(max(n + delta, low), high) for delta in self._deltas] for n in current]
+        counts = _as_list(current)
+        return [[min(max(n + delta, low), high) for delta in self._deltas] for n in counts]
 
 
 ACTIONS: Mapping[str, Callable[..., Action]] = {"targets": TargetAction, "deltas": DeltaAction}

@@ -39,3 +39,19 @@ def make_part(
         return registry[name](*arguments, **parameters)
     except TypeError as error:
         raise TypeError(f"{kind} {name!r}: {error}") from error
+
+
+def has_direct_form(part: object, general: str, direct: str) -> bool:
+    """Return whether a part's method ``direct`` is a quicker form of its method ``general``.
+
+    Not if there is none, nor if a subclass or the object itself defines only ``general`` anew: what
+    ``direct`` does is then no longer the same.
+    """
+    if general in getattr(part, "__dict__", {}):
+        return False
+    for cls in type(part).__mro__:
+        if direct in vars(cls):
+            return True
+        if general in vars(cls):
+            return False
+    return False

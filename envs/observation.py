@@ -2,7 +2,8 @@
 
 An observation object has two methods, ``space()`` and ``observe(snapshot, time_frac)``. The
 environment casts what it returns to a box, clips it (``info["obs_clipped"]`` counts) and refuses
-NaN. Histories are a matter of ``gymnasium.wrappers.FrameStackObservation``.
+NaN. An object may also have the quicker :meth:`WorldObservation.observe_world`. Histories are a
+matter of ``gymnasium.wrappers.FrameStackObservation``.
 
 Example: two queue lengths instead of the default vector.
 
@@ -24,7 +25,6 @@ Example: two queue lengths instead of the default vector.
     >>> env.close()
 """
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -32,7 +32,16 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from aisim_gym.replay import FleetDescription, PoolSnapshot, RoleDescription, ScalingSnapshot
+from aisim_gym.envs.metrics_entries import (
+    PoolScale,
+    PoolSums,
+    pool_entries,
+    traffic_entries,
+    write_metrics,
+)
+from aisim_gym.fleet.tables import DECODE, PREFILL
+from aisim_gym.fleet.world import World
+from aisim_gym.replay import FleetDescription, PoolSnapshot, ScalingSnapshot
 
 POOL_ENTRIES = (
     ("active", "workers / max_workers"),
@@ -59,10 +68,6 @@ TRAFFIC_ENTRIES = (
 )
 """Name and unit of the entries behind the pools; means are 0 if no request completed."""
 
-MOST_REQUESTS, MOST_TOKENS, MOST_RPS, MOST_LENGTH = 1e4, 1e8, 1e3, 1e6
-LONGEST_PASS_S = 0.5
-HIGHEST_SLO_RATIO = 4.0
-
 
 class Observation(Protocol):
     """What an environment needs from its observation object."""
@@ -81,6 +86,23 @@ class Observation(Protocol):
         ...
 
 
+class WorldObservation(Observation, Protocol):
+    """An observation object that can do without a snapshot."""
+
+    def observe_world(self, world: World, horizon_ms: float) -> tuple[Any, int]:
+        """Return what the agent sees, read from the tables of the replay.
+
+        Args:
+            world: The tables at a tick, or at the end of the episode; only to be read.
+            horizon_ms: Length of the episode.
+
+        Returns:
+            A new element of the space, the same as from ``observe``; how many of its entries had to
+            be clipped.
+        """
+        ...
+
+
 class MetricsObservation:
     """Workers, forward-pass metrics and traffic as one vector of numbers in 0..1.
 
@@ -93,16 +115,24 @@ class MetricsObservation:
 
     def __init__(self, fleet: FleetDescription) -> None:
         """Build the observation for a fleet with limits and service levels."""
-        pools = {"workers": fleet.decode}
+        pools = {"workers": (DECODE, fleet.decode)}
         if fleet.prefill is not None:
-            pools = {"prefill": fleet.prefill, "decode": fleet.decode}
+            pools = {"prefill": (PREFILL, fleet.prefill), "decode": (DECODE, fleet.decode)}
         assert fleet.limits.max_workers is not None
         assert fleet.ttft_slo_ms is not None
         assert fleet.itl_slo_ms is not None
-        self._pools = pools
-        self._max_workers = fleet.limits.max_workers
-        self._ttft_slo_ms = fleet.ttft_slo_ms
-        self._itl_slo_ms = fleet.itl_slo_ms
+        self._scales = [
+            PoolScale(
+                pool_id,
+                float(fleet.limits.max_workers),
+                float(role.max_batched_tokens),
+                float(role.max_kv_tokens),
+            )
+            for pool_id, role in pools.values()
+        ]
+        self._pool_scales = np.array(self._scales, np.float64)
+        self._ttft_slo_ms = float(fleet.ttft_slo_ms)
+        self._itl_slo_ms = float(fleet.itl_slo_ms)
         self.names = tuple(f"{pool}_{name}" for pool in pools for name, _ in POOL_ENTRIES)
         self.names += tuple(name for name, _ in TRAFFIC_ENTRIES)
 
@@ -113,46 +143,53 @@ class MetricsObservation:
     def observe(self, snapshot: ScalingSnapshot, time_frac: float) -> list[float]:
         """Return the entries, not clipped."""
         values: list[float] = []
-        for name, role in self._pools.items():
-            pool = snapshot.prefill if name == "prefill" else snapshot.decode
-            values += self._pool_entries(pool, role)
+        for scale in self._scales:
+            pool = snapshot.prefill if scale.pool_id == PREFILL else snapshot.decode
+            values += pool_entries(_pool_sums(pool), scale)
         traffic = snapshot.traffic
-        per_s = 1.0 / traffic.duration_s if traffic.duration_s > 0.0 else 0.0
-        values += [
-            _log_scale(traffic.num_req * per_s, MOST_RPS),
-            _log_scale(traffic.shape_count * per_s, MOST_RPS),
-            _log_scale(traffic.avg_isl, MOST_LENGTH),
-            _log_scale(traffic.avg_osl, MOST_LENGTH),
-            traffic.avg_ttft_ms / self._ttft_slo_ms / HIGHEST_SLO_RATIO,
-            traffic.avg_itl_ms / self._itl_slo_ms / HIGHEST_SLO_RATIO,
-            time_frac,
-        ]
-        return values
+        values += traffic_entries(
+            traffic.duration_s,
+            traffic.num_req,
+            traffic.shape_count,
+            traffic.avg_isl,
+            traffic.avg_osl,
+            traffic.avg_ttft_ms / self._ttft_slo_ms,
+            traffic.avg_itl_ms / self._itl_slo_ms,
+        )
+        return [*values, time_frac]
 
-    def _pool_entries(self, pool: PoolSnapshot, role: RoleDescription) -> list[float]:
-        queued = queued_tokens = running = batch_tokens = kv_tokens = 0
-        wall_s = 0.0
-        for fpm in pool.fpms:
-            queued += fpm.num_queued_prefill + fpm.num_queued_decode
-            queued_tokens += fpm.sum_queued_prefill_tokens + fpm.sum_queued_decode_kv_tokens
-            running += fpm.num_prefill_requests + fpm.num_decode_requests
-            batch_tokens += fpm.sum_prefill_tokens
-            kv_tokens += fpm.sum_prefill_tokens + fpm.sum_prefill_kv_tokens
-            kv_tokens += fpm.sum_decode_kv_tokens
-            wall_s += fpm.wall_time
-        num_records = max(1, len(pool.fpms))
-        num_workers = max(1, len({fpm.worker_id for fpm in pool.fpms}))
-        return [
-            len(pool.active_ids) / self._max_workers,
-            len(pool.starting_ids) / self._max_workers,
-            len(pool.draining_ids) / self._max_workers,
-            _log_scale(queued, MOST_REQUESTS),
-            _log_scale(queued_tokens, MOST_TOKENS),
-            _log_scale(running, MOST_REQUESTS),
-            batch_tokens / (num_records * role.max_batched_tokens),
-            kv_tokens / (num_workers * role.max_kv_tokens),
-            wall_s / num_records / LONGEST_PASS_S,
-        ]
+    def observe_world(self, world: World, horizon_ms: float) -> tuple[NDArray[np.float32], int]:
+        """Return the entries, clipped, and how many had to be; see :class:`WorldObservation`."""
+        values = np.empty(len(self.names), np.float32)
+        num_clipped = write_metrics(
+            world, self._pool_scales, self._ttft_slo_ms, self._itl_slo_ms, horizon_ms, values
+        )
+        return values, num_clipped
+
+
+def _pool_sums(pool: PoolSnapshot) -> PoolSums:
+    fpms = pool.fpms
+    wall_s = 0.0
+    for fpm in fpms:  # sum() would round differently from Python 3.12 on
+        wall_s += fpm.wall_time
+    return PoolSums(
+        active=len(pool.active_ids),
+        starting=len(pool.starting_ids),
+        draining=len(pool.draining_ids),
+        records=len(fpms),
+        workers=len({fpm.worker_id for fpm in fpms}),
+        queued=sum(fpm.num_queued_prefill + fpm.num_queued_decode for fpm in fpms),
+        queued_tokens=sum(
+            fpm.sum_queued_prefill_tokens + fpm.sum_queued_decode_kv_tokens for fpm in fpms
+        ),
+        running=sum(fpm.num_prefill_requests + fpm.num_decode_requests for fpm in fpms),
+        batch_tokens=sum(fpm.sum_prefill_tokens for fpm in fpms),
+        kv_tokens=sum(
+            fpm.sum_prefill_tokens + fpm.sum_prefill_kv_tokens + fpm.sum_decode_kv_tokens
+            for fpm in fpms
+        ),
+        wall_s=wall_s,
+    )
 
 
 OBSERVATIONS: Mapping[str, Callable[..., Observation]] = {"metrics": MetricsObservation}
@@ -177,7 +214,3 @@ def fit_to_space(values: Any, space: spaces.Space[Any]) -> tuple[Any, int]:
     fitted = np.clip(given.astype(space.dtype), space.low, space.high)
     num_clipped = np.count_nonzero((given < space.low) | (given > space.high))
     return fitted, int(num_clipped)
-
-
-def _log_scale(value: float, most: float) -> float:
-    return math.log1p(value) / math.log1p(most)

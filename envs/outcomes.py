@@ -4,17 +4,18 @@ A request is good if its first token came within the TTFT limit and its mean gap
 within the ITL limit, bounds included (replay-runtime.md §15.5); every other end is a violation.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from aisim_gym.fleet.world import World
 from aisim_gym.fleet.world_state import WorldState
-from aisim_gym.metrics.request_times import REQUEST_COMPLETED, REQUEST_OPEN
+from aisim_gym.kernel import entry_point, kernel
+from aisim_gym.metrics.request_times import REQUEST_COMPLETED, REQUEST_OPEN, RequestRow
 
 
-@dataclass(frozen=True)
-class Outcomes:
+class Outcomes(NamedTuple):
     """Counts of one step.
 
     Attributes:
@@ -23,7 +24,7 @@ class Outcomes:
         rejected: Requests that ended otherwise.
         good: Completed requests within both limits.
         overdue_s: Seconds that requests waited for their first token beyond the TTFT limit, summed
-            over requests.
+            over requests in the order of their rows.
     """
 
     arrived: int = 0
@@ -40,11 +41,11 @@ class Outcomes:
     def plus(self, other: "Outcomes") -> "Outcomes":
         """Return the counts of both."""
         return Outcomes(
-            arrived=self.arrived + other.arrived,
-            completed=self.completed + other.completed,
-            rejected=self.rejected + other.rejected,
-            good=self.good + other.good,
-            overdue_s=self.overdue_s + other.overdue_s,
+            self.arrived + other.arrived,
+            self.completed + other.completed,
+            self.rejected + other.rejected,
+            self.good + other.good,
+            self.overdue_s + other.overdue_s,
         )
 
 
@@ -56,36 +57,38 @@ class OutcomeLedger:
 
     def __init__(self, ttft_slo_ms: float, itl_slo_ms: float) -> None:
         """Start at time 0 with nothing counted."""
-        self._ttft_slo_ms = ttft_slo_ms
-        self._itl_slo_ms = itl_slo_ms
+        self._ttft_slo_ms = float(ttft_slo_ms)
+        self._itl_slo_ms = float(itl_slo_ms)
         self._first = 0  # rows before it are counted
-        self._counted = np.zeros(0, np.bool_)  # of the rows from there on
+        self._is_counted = np.zeros(0, np.bool_)  # by row
         self._num_arrived = 0
         self._now_ms = 0.0
 
     def count_step(self, state: WorldState) -> Outcomes:
-        """Return what happened since the last call; arrays of earlier calls are not modified."""
-        clock = state.clock[0]
-        now_ms = float(clock.now_ms)
-        rows = self._open_rows(state)
-        ended = rows["status"] != REQUEST_OPEN
-        fresh = ended.copy()
-        fresh[: len(self._counted)] &= ~self._counted
-        completed = fresh & (rows["status"] == REQUEST_COMPLETED)
-        num_completed = int(np.count_nonzero(completed))
-        outcomes = Outcomes(
-            arrived=int(clock.arrived_requests) - self._num_arrived,
-            completed=num_completed,
-            rejected=int(np.count_nonzero(fresh)) - num_completed,
-            good=self._num_good(rows[completed]),
-            overdue_s=self._overdue_ms(rows[rows["is_arrived"] == 1], now_ms) / 1000.0,
+        """Return what happened since the last call."""
+        if len(self._is_counted) < len(state.requests):
+            is_counted = np.zeros(len(state.requests), np.bool_)
+            is_counted[: len(self._is_counted)] = self._is_counted
+            self._is_counted = is_counted
+        arrived_before = self._num_arrived
+        (
+            self._first,
+            self._num_arrived,
+            self._now_ms,
+            completed,
+            rejected,
+            good,
+            overdue_ms,
+        ) = count_outcomes(
+            state.world(),
+            self._is_counted,
+            self._first,
+            self._now_ms,
+            self._ttft_slo_ms,
+            self._itl_slo_ms,
         )
-        num_settled = len(rows) if ended.all() else int(np.argmin(ended))
-        self._num_arrived = int(clock.arrived_requests)
-        self._first += num_settled
-        self._counted = ended[num_settled:]
-        self._now_ms = now_ms
-        return outcomes
+        arrived = self._num_arrived - arrived_before
+        return Outcomes(arrived, completed, rejected, good, overdue_ms / 1000.0)
 
     def late_frac_of_unfinished(self, state: WorldState) -> float:
         """Return the violations that arrived but unfinished requests count for (rulings.md 11).
@@ -94,7 +97,7 @@ class OutcomeLedger:
         waiting for (or having waited for) the first token, or the mean gap if the next token came
         now; the worse of the two.
         """
-        rows = self._open_rows(state)
+        rows = np.asarray(state.requests)[self._first : _end_of_arrivals(state.world())]
         rows = rows[(rows["status"] == REQUEST_OPEN) & (rows["is_arrived"] == 1)]
         now_ms = float(state.clock[0].now_ms)
         has_token = rows["emitted_tokens"] > 0
@@ -104,27 +107,74 @@ class OutcomeLedger:
         late = np.maximum(ttft_ratio, gap_ms / self._itl_slo_ms) - 1.0
         return float(np.clip(late, 0.0, 1.0).sum())
 
-    def _open_rows(self, state: WorldState) -> NDArray[np.void]:
-        """Return the rows that may still change: of a list, only what has arrived."""
-        end = len(state.requests) if len(state.sessions) else int(state.clock[0].next_arrival)
-        return np.asarray(state.requests)[self._first : end]
 
-    def _num_good(self, rows: NDArray[np.void]) -> int:
-        tokens = rows["emitted_tokens"]
-        has_token = tokens > 0
-        first_ms = rows["first_token_ms"]
-        with np.errstate(invalid="ignore"):  # NaN where no token was emitted
-            in_time = first_ms - rows["arrival_ms"] <= self._ttft_slo_ms
-            mean_gap_ms = (rows["last_token_ms"] - first_ms) / np.maximum(tokens - 1, 1)
-            steady = (tokens <= 1) | (mean_gap_ms <= self._itl_slo_ms)
-        return int(np.count_nonzero(has_token & in_time & steady))
+@entry_point
+def count_outcomes(
+    w: World,
+    is_counted: NDArray[np.bool_],
+    first: int,
+    since_ms: float,
+    ttft_slo_ms: float,
+    itl_slo_ms: float,
+) -> tuple[int, int, float, int, int, int, float]:
+    """Count the requests that ended since the last call.
 
-    def _overdue_ms(self, rows: NDArray[np.void], now_ms: float) -> float:
-        """Return how long the requests waited past the TTFT limit in this step."""
-        waits_until_ms = np.where(
-            rows["emitted_tokens"] > 0,
-            rows["first_token_ms"],
-            np.where(rows["status"] == REQUEST_OPEN, now_ms, rows["terminal_ms"]),
-        )
-        due_ms = np.maximum(rows["arrival_ms"] + self._ttft_slo_ms, self._now_ms)
-        return float(np.maximum(waits_until_ms - due_ms, 0.0).sum())
+    Args:
+        w: Only read.
+        is_counted: Shape (requests,), whether a request was counted; modified in place.
+        first: Rows before it are counted.
+        since_ms: Time of the last call.
+        ttft_slo_ms: Limit on the time to the first token.
+        itl_slo_ms: Limit on the mean gap between tokens.
+
+    Returns:
+        The next call's ``first``; requests arrived so far; the time now; of this step completed,
+        rejected and good requests, and the time in ms waited beyond the TTFT limit.
+    """
+    now_ms = float(w.clock.now_ms)
+    completed, rejected, good, overdue_ms = 0, 0, 0, 0.0
+    first_open = first
+    end = _end_of_arrivals(w)
+    for i in range(first, end):
+        request = w.requests[i]
+        if request.is_arrived == 1:
+            due_ms = max(request.arrival_ms + ttft_slo_ms, since_ms)
+            overdue_ms += max(_waits_until_ms(request, now_ms) - due_ms, 0.0)
+        if request.status == REQUEST_OPEN:
+            continue
+        if not is_counted[i]:
+            is_counted[i] = True
+            if request.status == REQUEST_COMPLETED:
+                completed += 1
+                good += int(_is_good(request, ttft_slo_ms, itl_slo_ms))
+            else:
+                rejected += 1
+        if i == first_open:
+            first_open += 1
+    arrived = int(w.clock.arrived_requests)
+    return first_open, arrived, now_ms, completed, rejected, good, float(overdue_ms)
+
+
+@kernel
+def _end_of_arrivals(w: World) -> int:
+    """Return the row behind the last that may have arrived: of a list, what has arrived."""
+    return len(w.requests) if len(w.sessions) > 0 else int(w.clock.next_arrival)
+
+
+@kernel
+def _waits_until_ms(request: RequestRow, now_ms: float) -> float:
+    """Return until when a request waited, or waits, for its first token."""
+    if request.emitted_tokens > 0:
+        return request.first_token_ms
+    return now_ms if request.status == REQUEST_OPEN else request.terminal_ms
+
+
+@kernel
+def _is_good(request: RequestRow, ttft_slo_ms: float, itl_slo_ms: float) -> bool:
+    """Return whether a completed request kept both limits; without a token it kept none."""
+    tokens = request.emitted_tokens
+    if tokens == 0 or not request.first_token_ms - request.arrival_ms <= ttft_slo_ms:
+        return False
+    if tokens == 1:
+        return True
+    return (request.last_token_ms - request.first_token_ms) / (tokens - 1) <= itl_slo_ms

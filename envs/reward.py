@@ -24,13 +24,12 @@ Example: good requests, less the GPUs they took.
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from aisim_gym.spec.argument_checks import check_number
 
 
-@dataclass(frozen=True)
-class StepOutcome:
+class StepOutcome(NamedTuple):
     """What happened since the previous reward; the first step includes the time before it.
 
     Attributes:

@@ -4,26 +4,26 @@ import copy
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, cast
 
 import gymnasium
 import numpy as np
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
-from aisim_gym.envs.action import ACTIONS, Action, Targets, current_targets, fleet_gpus
+from aisim_gym.envs.action import ACTIONS, Action, DirectAction, Targets, fleet_gpus
 from aisim_gym.envs.capacity import check_capacity
 from aisim_gym.envs.episode_workload import make_workload
-from aisim_gym.envs.named_part import make_part
-from aisim_gym.envs.observation import OBSERVATIONS, Observation, fit_to_space
+from aisim_gym.envs.fleet_now import FleetNow, read_fleet
+from aisim_gym.envs.named_part import has_direct_form, make_part
+from aisim_gym.envs.observation import OBSERVATIONS, Observation, WorldObservation, fit_to_space
 from aisim_gym.envs.outcomes import OutcomeLedger, Outcomes
 from aisim_gym.envs.rendering import fleet_text
 from aisim_gym.envs.reward import REWARDS, Reward, StepOutcome
-from aisim_gym.fleet.tables import DECODE, PREFILL
+from aisim_gym.fleet.tick import KEEP
 from aisim_gym.replay import (
     FleetDescription,
     Replay,
-    ScalingDecision,
     ScalingLimits,
     ScalingSnapshot,
     describe_fleet,
@@ -120,6 +120,8 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         )
         self._action: Action = make_part("action", action, ACTIONS, self.fleet_description)
         self._reward: Reward = make_part("reward", reward, REWARDS)
+        self._reads_world = has_direct_form(self._observation, "observe", "observe_world")
+        self._needs_no_snapshot = has_direct_form(self._action, "decode", "targets_of")
         self.observation_space = self._observation.space()
         self.action_space = self._action.space()
         self._replay: Replay | None = None
@@ -179,7 +181,8 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         fleet = self._initial_fleet(chosen)
         spec = self._spec.model_copy(update={"fleet": fleet, "max_sim_time_ms": self._horizon_ms})
         self._replay = Replay(spec, requests, initial_tick_ms=self._tick_ms)
-        self._replay.advance_to_tick()
+        self._replay.run_to_tick()
+        self._fleet = self._read_fleet()
         sla = spec.sla
         assert sla.ttft_ms is not None
         assert sla.itl_ms is not None
@@ -203,20 +206,21 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         replay = self.replay
         if self._is_over:
             raise ResetNeeded("step(): the episode is over, call reset()")
-        if not self.action_space.contains(action):
-            raise ValueError(f"action: got {action!r}, expected an element of {self.action_space}")
-        before = self.snapshot
-        current = current_targets(before, len(self.worker_options))
-        targets = self._action.decode(action, before)
+        current = self._current_targets()
+        targets = self._targets_of(action, current)
         is_refused = not self._fits_budget(targets)
         if is_refused:
             targets = current
         if not replay.is_done:  # a workload may end before the first tick
-            next_ms = min(before.now_ms + self._tick_ms, self._horizon_ms)
-            replay.apply(ScalingDecision(targets.prefill, targets.decode, next_ms))
-            replay.advance_to_tick()
+            next_ms = min(self._fleet.now_ms + self._tick_ms, self._horizon_ms)
+            prefill = KEEP if targets.prefill is None else targets.prefill
+            replay.answer(prefill, targets.decode, next_ms)
+            replay.run_to_tick()
+            self._fleet = self._read_fleet()
         terminated = replay.is_done and not replay.hit_time_limit
-        truncated = not terminated and (replay.hit_time_limit or replay.now_ms >= self._horizon_ms)
+        truncated = not terminated and (
+            replay.hit_time_limit or self._fleet.now_ms >= self._horizon_ms
+        )
         self._is_over = terminated or truncated
 
         outcome = self._settle_step(_distance(targets, current))
@@ -347,9 +351,29 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         self._check_initial_workers(fleet)
         return fleet
 
+    def _current_targets(self) -> Targets:
+        """Return the targets that change nothing."""
+        return Targets(None if self.kind == "agg" else self._fleet.prefill, self._fleet.decode)
+
+    def _targets_of(self, action: Any, current: Targets) -> Targets:
+        """Return what an action means, once it is known to be one."""
+        if self._needs_no_snapshot:
+            targets = cast(DirectAction, self._action).targets_of(action, current)
+            if targets is not None:
+                return targets
+        elif self.action_space.contains(action):
+            return self._action.decode(action, self.snapshot)
+        raise ValueError(f"action: got {action!r}, expected an element of {self.action_space}")
+
+    def _read_fleet(self) -> FleetNow:
+        return FleetNow(*read_fleet(self.replay.state.world()))
+
     def _observe(self) -> tuple[Any, int]:
-        snapshot = self.snapshot
-        values = self._observation.observe(snapshot, snapshot.now_ms / self._horizon_ms)
+        """Return the observation, and how many of its entries had to be clipped."""
+        if self._reads_world:
+            world, observation = self.replay.state.world(), self._observation
+            return cast(WorldObservation, observation).observe_world(world, self._horizon_ms)
+        values = self._observation.observe(self.snapshot, self._fleet.now_ms / self._horizon_ms)
         return fit_to_space(values, self.observation_space)
 
     def _settle_step(self, churn: int) -> StepOutcome:
@@ -360,7 +384,7 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         if self._is_over:
             violations += self._ledger.late_frac_of_unfinished(state)
         gpu_hours = self._gpu_hours()
-        now_ms = self.replay.now_ms
+        now_ms = self._fleet.now_ms
         outcome = StepOutcome(
             duration_s=(now_ms - self._rewarded_until_ms) / 1000.0,
             gpu_hours=gpu_hours - self._paid_gpu_hours,
@@ -379,11 +403,10 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
 
     def _gpu_hours(self) -> float:
         """Return the GPU-hours of the episode so far (replay-runtime.md §7.6)."""
-        seconds = np.asarray(self.replay.state.pools)["worker_seconds"]
         fleet = self.fleet_description
-        gpu_s = float(seconds[DECODE]) * fleet.decode.gpus_per_worker
+        gpu_s = self._fleet.decode_s * fleet.decode.gpus_per_worker
         if fleet.prefill is not None:
-            gpu_s += float(seconds[PREFILL]) * fleet.prefill.gpus_per_worker
+            gpu_s += self._fleet.prefill_s * fleet.prefill.gpus_per_worker
         return gpu_s / 3600.0
 
     def _info(
@@ -391,7 +414,7 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
     ) -> dict[str, Any]:
         totals = self._totals
         info: dict[str, Any] = {
-            "now_s": self.replay.now_ms / 1000.0,
+            "now_s": self._fleet.now_ms / 1000.0,
             "duration_s": outcome.duration_s,
             "gpu_hours": outcome.gpu_hours,
             "arrived": outcome.arrived,
@@ -409,7 +432,8 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
             "total_rejected": totals.rejected,
             "total_good": totals.good,
         }
-        info |= {f"reward_{name}": value for name, value in terms.items()}
+        for name, value in terms.items():
+            info[f"reward_{name}"] = value
         if self._is_over:
             info["is_success"] = totals.good >= SUCCESS_FRAC * totals.arrived
         return info

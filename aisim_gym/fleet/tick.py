@@ -23,6 +23,9 @@ from aisim_gym.metrics.traffic_window import restart_window
 KEEP = -1
 """Target that leaves a pool as it is."""
 
+APPLIED, NO_TICK, NO_ROOM = 0, 1, 2
+"""What became of a decision; only the first changes anything."""
+
 _IDLE_MS = 1000.0
 
 
@@ -61,16 +64,24 @@ def prepare_metrics(w: World, pool_id: int) -> None:
 
 
 @entry_point
-def apply_decision(w: World, target_prefill: int, target_decode: int, next_tick_ms: float) -> None:
-    """Apply the planner's answer to the tick shown last.
+def apply_decision(w: World, target_prefill: int, target_decode: int, next_tick_ms: float) -> int:
+    """Apply the planner's answer to the tick that waits for it.
 
     Args:
-        w: Modified in place; workers, ranks, events and operations must have room.
+        w: Modified in place.
         target_prefill: Workers wanted, or ``KEEP``; ignored by an aggregated fleet.
         target_decode: Workers wanted, or ``KEEP``.
         next_tick_ms: Next tick; not finite or not in the future means no more ticks.
+
+    Returns:
+        ``APPLIED``; ``NO_TICK`` if no tick waits; ``NO_ROOM`` if there is no room for so many more
+        workers.
     """
     clock = w.clock
+    if clock.tick_shown == 0:
+        return NO_TICK
+    if not _has_room_for_workers(w, target_prefill, target_decode):
+        return NO_ROOM
     for pool_id in range(PREFILL, DECODE + 1):
         for i in range(w.pools[pool_id].live_count):
             worker = w.workers[w.rosters[ROSTER_LIVE + pool_id, i]]
@@ -88,6 +99,29 @@ def apply_decision(w: World, target_prefill: int, target_decode: int, next_tick_
     clock.tick_ordinal += 1
     clock.tick_shown = 0
     clock.changed = 1
+    return APPLIED
+
+
+@kernel
+def _has_room_for_workers(w: World, target_prefill: int, target_decode: int) -> bool:
+    """Return whether ``WorldState.make_room_for_workers`` would have nothing to do."""
+    clock, prefill_pool, decode_pool = w.clock, w.pools[PREFILL], w.pools[DECODE]
+    prefill = missing_workers(w, PREFILL, target_prefill)
+    decode = missing_workers(w, DECODE, target_decode)
+    ranks = prefill * w.engines[PREFILL].dp_size + decode * w.engines[DECODE].dp_size
+    return bool(
+        prefill_pool.num_workers + decode_pool.num_workers + prefill + decode <= len(w.workers)
+        and prefill_pool.num_ranks + decode_pool.num_ranks + ranks <= len(w.ranks)
+        and clock.event_count + prefill + decode + 4 <= len(w.events)
+        and clock.operation_count + 2 <= len(w.operations)
+    )
+
+
+@kernel
+def missing_workers(w: World, pool_id: int, target: int) -> int:
+    """Return how many workers a target, or ``KEEP``, adds to a pool."""
+    pool = w.pools[pool_id]
+    return max(0, target - (pool.active_count + pool.starting_count))
 
 
 @kernel

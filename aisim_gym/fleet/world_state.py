@@ -172,12 +172,6 @@ class WorldState:
             restored[field.name] = table
         return cls(**restored)
 
-    def worker_seconds(self, pool_id: int) -> float:
-        """Return the time of live workers of a pool so far, in s (replay-runtime.md §2.6)."""
-        pool = self.pools[pool_id]
-        unpaid_ms = float(self.clock[0].now_ms) - float(pool.paid_until_ms)
-        return float(pool.worker_seconds) + int(pool.live_count) * unpaid_ms / 1000.0
-
     def gap_statistics(self) -> tuple[Table[StatisticsRow], NDArray[np.int64]]:
         """Return moments and buckets of the token gaps of all requests completed so far.
 

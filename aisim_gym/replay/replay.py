@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from aisim_gym.errors import ReplayError, WorkloadError
 from aisim_gym.fleet.steady import cut_short_all
 from aisim_gym.fleet.tables import DECODE, PREFILL
-from aisim_gym.fleet.tick import KEEP, apply_decision
+from aisim_gym.fleet.tick import APPLIED, KEEP, NO_ROOM, NO_TICK, apply_decision, missing_workers
 from aisim_gym.fleet.world_state import WorldState
 from aisim_gym.replay.advance import advance
 from aisim_gym.replay.build import build_world
@@ -187,6 +187,16 @@ class Replay:
         return self._status in (STATUS_DONE, STATUS_TIME_LIMIT)
 
     @property
+    def is_waiting(self) -> bool:
+        """Whether a tick waits for its decision."""
+        return bool(self.state.world().clock.tick_shown == 1)
+
+    @property
+    def _is_running(self) -> bool:
+        """Whether the run is neither at its end nor broken."""
+        return self._status in (STATUS_PAUSED, STATUS_TICK)
+
+    @property
     def hit_time_limit(self) -> bool:
         """Whether ``max_sim_time_ms`` ended the run with work left."""
         return bool(self._status == STATUS_TIME_LIMIT)
@@ -221,9 +231,24 @@ class Replay:
             ReplayError: If a request can never run, or no worker is there for an arrival; also if
                 the last tick was not answered with :meth:`apply`.
         """
+        self.run_to_tick(on_progress)
+        return self.snapshot
+
+    def run_to_tick(self, on_progress: Callable[[Progress], None] | None = None) -> bool:
+        """Run to the next tick without looking at it: :meth:`advance_to_tick` for those in a hurry.
+
+        Args:
+            on_progress: As for :meth:`advance_to_tick`.
+
+        Returns:
+            Whether a tick waits for its decision; :attr:`snapshot` is what a planner sees there.
+
+        Raises:
+            ReplayError: As :meth:`advance_to_tick`.
+        """
         if self._can_go_on("advance_to_tick"):
             self._run(on_progress)
-        return self.snapshot
+        return self._status == STATUS_TICK
 
     def step(self) -> StepOutcome:
         """Settle one instant: time 0 first, then the next one at which anything can happen.
@@ -251,7 +276,7 @@ class Replay:
 
     def _can_go_on(self, method: str) -> bool:
         """Return whether there is anything left to run; raise if the run waits or has failed."""
-        clock = self.state.clock[0]
+        clock = self.state.world().clock
         if clock.tick_shown == 1:
             raise ReplayError(
                 f"tick {clock.tick_ordinal} at {clock.now_ms} ms waits for a decision: "
@@ -273,25 +298,54 @@ class Replay:
             TypeError: If a target is no integer or a time no number.
             OverflowError: If a target is negative or too large.
         """
-        snapshot = self.snapshot
-        if snapshot is None:
-            raise ReplayError(f"apply(): no tick waits for a decision at {self.now_ms} ms")
+        if self.state.clock[0].tick_shown == 0:
+            raise self._no_tick("apply")
         checked = ScalingDecision.of(decision)
-        target_prefill = _as_int(checked.target_prefill)
-        target_decode = _as_int(checked.target_decode)
-        self.state.make_room_for_workers(
-            self._missing(PREFILL, target_prefill), self._missing(DECODE, target_decode)
+        target_prefill, target_decode = checked.target_prefill, checked.target_decode
+        self.answer(
+            KEEP if target_prefill is None else int(target_prefill),
+            KEEP if target_decode is None else int(target_decode),
+            math.inf if checked.next_tick_ms is None else float(checked.next_tick_ms),
         )
-        next_tick_ms = math.inf if checked.next_tick_ms is None else float(checked.next_tick_ms)
-        apply_decision(
-            self.state.world(),
-            KEEP if target_prefill is None else target_prefill,
-            KEEP if target_decode is None else target_decode,
-            next_tick_ms,
-        )
+
+    def answer(self, target_prefill: int, target_decode: int, next_tick_ms: float) -> None:
+        """Answer the tick with plain numbers: :meth:`apply` for those in a hurry.
+
+        Args:
+            target_prefill: Wanted active + starting prefill workers, or -1 to leave them; ignored
+                by an aggregated fleet. No more than ``MAX_WORKERS``; this is not checked.
+            target_decode: The same for decode workers, or for the workers of an aggregated fleet.
+            next_tick_ms: Absolute time of the next tick; one that is not finite or not later than
+                now: no more ticks.
+
+        Raises:
+            ReplayError: If no tick waits for a decision.
+        """
+        if not self._try_answer(target_prefill, target_decode, next_tick_ms):
+            raise self._no_tick("answer")
+
+    def _try_answer(self, target_prefill: int, target_decode: int, next_tick_ms: float) -> bool:
+        """Answer the tick that waits; return whether there is one."""
+        snapshot = self.snapshot if self.spec.capture_planner_details else None
+        world = self.state.world()
+        result = apply_decision(world, target_prefill, target_decode, next_tick_ms)
+        if result == NO_ROOM:
+            self.state.make_room_for_workers(
+                int(missing_workers(world, PREFILL, target_prefill)),
+                int(missing_workers(world, DECODE, target_decode)),
+            )
+            world = self.state.world()
+            result = apply_decision(world, target_prefill, target_decode, next_tick_ms)
+        if result == NO_TICK:
+            return False
+        assert result == APPLIED
         self._snapshot = None
-        if self.spec.capture_planner_details:
+        if snapshot is not None:
             self.ticks.append(_tick_record(snapshot, target_prefill, target_decode, next_tick_ms))
+        return True
+
+    def _no_tick(self, method: str) -> ReplayError:
+        return ReplayError(f"{method}(): no tick waits for a decision at {self.now_ms} ms")
 
     @classmethod
     def run(
@@ -444,11 +498,6 @@ class Replay:
     def _plain_tables(self) -> dict[str, NDArray[Any]]:
         return {name: np.asarray(table) for name, table in self.state.tables().items()}
 
-    def _missing(self, pool_id: int, target: int | None) -> int:
-        """Return how many workers a target adds to a pool."""
-        pool = self.state.pools[pool_id]
-        return max(0, (target or 0) - int(pool.active_count + pool.starting_count))
-
     def _run(
         self, on_progress: Callable[[Progress], None] | None, instants: int | None = None
     ) -> None:
@@ -462,34 +511,48 @@ class Replay:
     def _advance(
         self, on_progress: Callable[[Progress], None] | None, instants: int | None
     ) -> None:
-        self.state.clock[0].instants_left = INSTANTS_PER_CALL if instants is None else instants
-        while True:
-            status = advance(self.state.world())
-            if status == STATUS_NEEDS_ROOM:
-                self.state.make_room()
-                continue
-            if status == STATUS_SAMPLE:
-                self._keep_sample(take_due_sample(self.state, len(self.samples)))
-                continue
-            self._status = status
-            if on_progress is not None:
-                clock = self.state.clock[0]
-                total = len(self.state.requests)
-                on_progress(Progress(float(clock.now_ms), int(clock.arrived_requests), total))
-            if (
-                status in (STATUS_DONE, STATUS_TIME_LIMIT)
-                and self.state.clock[0].collects_telemetry
-            ):
+        clock = self.state.world().clock
+        clock.instants_left = INSTANTS_PER_CALL if instants is None else instants
+        while self._goes_on(advance(self.state.world()), on_progress, instants):
+            pass
+
+    def _goes_on(
+        self,
+        status: int,
+        on_progress: Callable[[Progress], None] | None = None,
+        instants: int | None = None,
+    ) -> bool:
+        """Do what the compiled loop stopped for; return whether it must be called again."""
+        if status == STATUS_NEEDS_ROOM:
+            self.state.make_room()
+            return True
+        if status == STATUS_SAMPLE:
+            self._keep_sample(take_due_sample(self.state, len(self.samples)))
+            return True
+        self._status = status
+        if on_progress is not None:
+            clock = self.state.clock[0]
+            total = len(self.state.requests)
+            on_progress(Progress(float(clock.now_ms), int(clock.arrived_requests), total))
+        if status == STATUS_TICK:
+            return False
+        if status in (STATUS_DONE, STATUS_TIME_LIMIT):
+            if self.state.clock[0].collects_telemetry:
                 sample = take_final_sample(self.state, len(self.samples))
                 if sample is not None:
                     self._keep_sample(sample)
-            if status in (STATUS_TICK, STATUS_DONE, STATUS_TIME_LIMIT):
-                return
-            if status in FAILURES:
-                raise failure(self.state, status)
-            if instants is not None:
-                return
-            self.state.clock[0].instants_left = INSTANTS_PER_CALL
+            return False
+        if status in FAILURES:
+            raise failure(self.state, status)
+        if instants is not None:
+            return False
+        self.state.clock[0].instants_left = INSTANTS_PER_CALL
+        return True
+
+    def _resume(self, status: int) -> None:
+        """Go on to the next tick or the end after the compiled loop stopped with ``status``."""
+        while self._goes_on(status):
+            status = advance(self.state.world())
 
     def _keep_sample(self, sample: Sample) -> None:
         self.samples.append(sample)
@@ -517,15 +580,8 @@ def _check_policy(policy: object) -> None:
             )
 
 
-def _as_int(target: Any) -> int | None:
-    return None if target is None else int(target)
-
-
 def _tick_record(
-    snapshot: ScalingSnapshot,
-    target_prefill: int | None,
-    target_decode: int | None,
-    next_tick_ms: float,
+    snapshot: ScalingSnapshot, target_prefill: int, target_decode: int, next_tick_ms: float
 ) -> TickRecord:
     traffic, prefill, decode = snapshot.traffic, snapshot.prefill, snapshot.decode
     return TickRecord(
@@ -541,7 +597,7 @@ def _tick_record(
         len(decode.active_ids),
         len(decode.starting_ids),
         len(decode.draining_ids),
-        target_prefill,
-        target_decode,
+        None if target_prefill == KEEP else target_prefill,
+        None if target_decode == KEEP else target_decode,
         next_tick_ms if math.isfinite(next_tick_ms) else None,
     )

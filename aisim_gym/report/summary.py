@@ -9,6 +9,7 @@ from aisim_gym.fleet.encoder import EncoderRow
 from aisim_gym.fleet.tables import DECODE, PREFILL
 from aisim_gym.metrics.gap_statistics import GAP, RATE
 from aisim_gym.replay import Replay
+from aisim_gym.replay.paid_time import pool_worker_seconds
 from aisim_gym.report.completed import CompletedRequests
 from aisim_gym.report.distribution import Distribution
 from aisim_gym.spec import AggregatedFleet, ReplaySpec, SlaSpec
@@ -34,7 +35,7 @@ def summarize_run(replay: Replay, completed: CompletedRequests) -> dict[str, Any
     duration_ms = float(completed.terminal_ms.max()) if len(completed) else 0.0
     duration_s = max(duration_ms / 1000.0, SHORTEST_DURATION_S)
     prefill_seconds, decode_seconds = (
-        state.worker_seconds(pool_id) for pool_id in (PREFILL, DECODE)
+        float(pool_worker_seconds(state.world(), pool_id)) for pool_id in (PREFILL, DECODE)
     )
     prefill_gpus, decode_gpus = gpus_per_worker(replay.spec)
     encoder = state.encoder[0]

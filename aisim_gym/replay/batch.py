@@ -1,0 +1,274 @@
+"""Many replays at once: independent worlds that run to their next ticks side by side."""
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier, Lock
+from types import TracebackType
+from typing import Any, Self, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from aisim_gym.errors import ReplayError
+from aisim_gym.fleet.tick import KEEP
+from aisim_gym.replay.replay import INSTANTS_PER_CALL, Replay
+from aisim_gym.replay.settle import STATUS_TICK
+from aisim_gym.replay.world_loop import (
+    IS_COMPILED,
+    NO_WORLD,
+    NOT_RUN,
+    advance_address,
+    advance_worlds,
+)
+from aisim_gym.spec.argument_checks import check_integer
+from aisim_gym.spec.fleet import MAX_WORKERS
+
+
+class ReplayBatch:
+    """Runs many replays in threads; each of them runs exactly as it would alone.
+
+    The compiled loop holds no lock, so the worlds use as many cores as there are threads. A thread
+    takes the next world whenever it is done with one: a slow world delays no other.
+
+    Example:
+        >>> from aisim_gym import Replay, requests_from_arrays
+        >>> from aisim_gym.replay.batch import ReplayBatch
+        >>> requests = requests_from_arrays([0.0, 5.0], [100, 200], [3, 4])
+        >>> replays = [Replay({"fleet": {"kind": "agg"}}, requests, initial_tick_ms=at_ms)
+        ...            for at_ms in (1.0, 2.0)]
+        >>> with ReplayBatch(replays) as batch:
+        ...     batch.advance_to_tick().tolist()
+        ...     batch.apply([[-1, 2], [-1, -1]], [3.0, float("inf")])
+        ...     batch.advance_to_tick().tolist()
+        ...     batch.is_done.tolist()
+        [True, True]
+        [True, False]
+        [False, True]
+
+    Attributes:
+        replays: The worlds. They may be read, answered and advanced one by one between the calls.
+    """
+
+    def __init__(self, replays: Sequence[Replay], num_threads: int | None = None) -> None:
+        """Take the worlds; nothing runs yet.
+
+        Args:
+            replays: At least one, of any fleets and backends, each at most once.
+            num_threads: Threads to run them in, >= 1; by default one per core.
+
+        Raises:
+            TypeError: If one is no replay, or the number of threads is no integer.
+            ValueError: If there is no replay, one is there twice, or there is not a single thread.
+        """
+        if len(replays) == 0:
+            raise ValueError("replays: got none, expected at least one")
+        seen: dict[int, int] = {}
+        for world, replay in enumerate(replays):
+            if not isinstance(replay, Replay):
+                raise TypeError(f"replays[{world}]: got {replay!r}, expected a Replay")
+            first = seen.setdefault(id(replay.state), world)
+            if first != world:
+                raise ValueError(
+                    f"replays[{world}]: got the same replay as replays[{first}], expected another "
+                    "one (replay.fork() makes a copy)"
+                )
+        if num_threads is None:
+            num_threads = os.cpu_count() or 1
+        elif check_integer("num_threads", num_threads, ">= 1, or None") < 1:
+            raise ValueError(f"num_threads: got {num_threads}, expected >= 1, or None")
+        self.replays = tuple(replays)
+        self._num_threads = min(int(num_threads), len(self.replays))
+        self._threads = self._make_threads()
+
+    def __len__(self) -> int:
+        """Return the number of worlds."""
+        return len(self.replays)
+
+    @property
+    def is_done(self) -> NDArray[np.bool_]:
+        """Which worlds are at their end, shape (worlds,)."""
+        return np.array([replay.is_done for replay in self.replays], np.bool_)
+
+    @property
+    def is_waiting(self) -> NDArray[np.bool_]:
+        """Which worlds wait at a tick for a decision, shape (worlds,)."""
+        return np.array([replay.is_waiting for replay in self.replays], np.bool_)
+
+    def apply(self, targets: ArrayLike, next_tick_ms: ArrayLike) -> None:
+        """Answer the ticks of all worlds that wait at one; the rows of others are ignored.
+
+        Args:
+            targets: Shape (worlds, 2), integers: wanted active + starting workers of the prefill
+                pool (ignored by an aggregated fleet) and of the decode pool; -1 leaves a pool.
+            next_tick_ms: Shape (worlds,): absolute time of the next tick; not finite or not later
+                than now: no more ticks.
+
+        Raises:
+            TypeError: If the targets are no integers or the times no numbers.
+            ValueError: If an array has another shape, or a target is not in -1 … 1 000 000.
+                Nothing is applied then.
+        """
+        wanted = _checked("targets", targets, (len(self), 2), "iu", "integers")
+        times_ms = _checked("next_tick_ms", next_tick_ms, (len(self),), "iuf", "numbers")
+        outside = np.argwhere((wanted < KEEP) | (wanted > MAX_WORKERS))
+        if len(outside):
+            world, pool = outside[0].tolist()
+            raise ValueError(
+                f"targets[{world}, {pool}]: got {wanted[world, pool]}, expected {KEEP} (keep) to "
+                f"{MAX_WORKERS}"
+            )
+        answers = zip(self.replays, wanted.tolist(), times_ms.tolist(), strict=True)
+        for replay, (prefill, decode), at_ms in answers:
+            replay._try_answer(prefill, decode, float(at_ms))
+
+    def advance_to_tick(self) -> NDArray[np.bool_]:
+        """Run every world to its next tick, or to its end.
+
+        Telemetry callbacks of the replays are called in the threads of the batch. An interrupt
+        leaves worlds where their compiled calls ended; the next call goes on from there.
+
+        Returns:
+            Which worlds wait for a decision now, shape (worlds,).
+
+        Raises:
+            ReplayError: If a world broke or waited for a decision; names the first such world,
+                notes the others. All other worlds are at their ticks then. What a telemetry
+                callback raised passes through unchanged, with a note.
+        """
+        started_s = time.perf_counter()
+        turn = _Turn(self.replays)
+        try:
+            running = [self._threads.submit(turn.run_some) for _ in range(self._num_threads)]
+            for task in running:
+                task.result()
+        except BaseException:
+            turn.stop()
+            self._threads.shutdown()  # waits for the worlds that were taken
+            self._threads = self._make_threads()
+            raise
+        finally:
+            turn.finish((time.perf_counter() - started_s) * self._num_threads)
+        if turn.errors:
+            raise _first_error(turn.errors)
+        return turn.is_waiting
+
+    def close(self) -> None:
+        """End the threads; the replays stay as they are."""
+        self._threads.shutdown()
+
+    def _make_threads(self) -> ThreadPoolExecutor:
+        """Return all threads; left alone, an executor may never start more than one of them."""
+        threads = ThreadPoolExecutor(self._num_threads, thread_name_prefix="replay-batch")
+        all_started = Barrier(self._num_threads)
+        for task in [threads.submit(all_started.wait) for _ in range(self._num_threads)]:
+            task.result()
+        return threads
+
+    def __enter__(self) -> Self:
+        """Return the batch."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """End the threads."""
+        self.close()
+
+
+class _Turn:
+    """One run of all worlds to their next ticks; every thread takes the next world."""
+
+    def __init__(self, replays: Sequence[Replay]) -> None:
+        worlds = [replay.state.world() for replay in replays]
+        self.errors: dict[int, Exception] = {}
+        self.is_waiting = np.zeros(len(replays), np.bool_)
+        self._replays = replays
+        self._worlds = worlds
+        self._runs = [replay._is_running for replay in replays]
+        bundles = cast(Sequence[Any], worlds)
+        addresses = [
+            bundle.address if runs else 0 for bundle, runs in zip(bundles, self._runs, strict=True)
+        ]
+        functions = [advance_address(world) if IS_COMPILED else 0 for world in worlds]
+        self._addresses = np.array(addresses, np.int64)
+        self._functions = np.array(functions, np.int64)
+        self._statuses = np.full(len(replays), NOT_RUN, np.int64)
+        self._next_world = np.zeros(1, np.int64)
+        self._lock = Lock()
+
+    def run_some(self) -> None:
+        """Take worlds and run them, as long as there are any; called in every thread."""
+        while (world := self._take() if not IS_COMPILED else self._run_compiled()) != NO_WORLD:
+            replay, status = self._replays[world], int(self._statuses[world])
+            self._statuses[world] = NOT_RUN
+            try:
+                replay.run_to_tick() if status == NOT_RUN else replay._resume(status)
+            except Exception as error:
+                self.errors[world] = error
+            self.is_waiting[world] = replay.is_waiting
+
+    def stop(self) -> None:
+        """Let threads take no more worlds."""
+        self._next_world[0] = len(self._replays)
+
+    def finish(self, spent_s: float) -> None:
+        """Tell the replays how their compiled calls ended; divide the threads' time between them.
+
+        Args:
+            spent_s: Real time of all threads together.
+        """
+        # Interpreted runs measure their own time.
+        share_s = spent_s / max(1, sum(self._runs)) if IS_COMPILED else 0.0
+        for world, replay in enumerate(self._replays):
+            if self._statuses[world] == STATUS_TICK:
+                replay._status = STATUS_TICK
+                self.is_waiting[world] = True
+            replay._wall_s += share_s * self._runs[world]
+
+    def _run_compiled(self) -> int:
+        """Run worlds until one needs Python, and return it; ``NO_WORLD`` at the end."""
+        return advance_worlds(
+            self._worlds[0],
+            self._addresses,
+            self._functions,
+            self._statuses,
+            self._next_world,
+            INSTANTS_PER_CALL,
+        )
+
+    def _take(self) -> int:
+        """Take a world without running it; for interpreted runs."""
+        with self._lock:
+            world = int(self._next_world[0])
+            self._next_world[0] += 1
+        return world if world < len(self._replays) else NO_WORLD
+
+
+def _checked(
+    name: str, given: ArrayLike, shape: tuple[int, ...], kinds: str, what: str
+) -> NDArray[Any]:
+    array = np.asarray(given)
+    if array.dtype.kind not in kinds:
+        raise TypeError(f"{name}: got {array.dtype}, expected {what}")
+    if array.shape != shape:
+        raise ValueError(f"{name}: got shape {array.shape}, expected {shape}")
+    return array
+
+
+def _first_error(errors: Mapping[int, Exception]) -> Exception:
+    """Return the error of the first world that has one, with the world's name."""
+    first, *others = sorted(errors)
+    error = errors[first]
+    if isinstance(error, ReplayError):
+        error = ReplayError(f"world {first}: {error}")
+        error.__cause__ = errors[first]
+    else:
+        error.add_note(f"in world {first}")
+    for world in others:
+        error.add_note(f"world {world}: {errors[world]}")
+    return error

@@ -1,0 +1,210 @@
+"""What compiled code reads from the tables is what the readable definitions say."""
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aisim_gym.envs import ScalingEnv, Targets
+from aisim_gym.envs.action import DeltaAction, TargetAction, current_targets
+from aisim_gym.envs.observation import MetricsObservation, fit_to_space
+from aisim_gym.envs.outcomes import Outcomes
+from aisim_gym.kernel_folder import SOURCES
+from aisim_gym.replay import replay as replay_module
+
+EnvBuilder = Callable[..., ScalingEnv]
+
+AGG, DISAGG = "aisim_gym/Aggregated-v0", "aisim_gym/Disaggregated-v0"
+
+
+def build(make_env: EnvBuilder, env_id: str, dp_size: int = 1, **arguments: Any) -> ScalingEnv:
+    fleet = make_env(env_id).default_fleet()
+    for launch in ("prefill", "decode", "engine"):
+        if launch in fleet:
+            fleet[launch]["dp_size"] = dp_size
+    busy = {"duration_s": 120.0, "base_rate_rps": 4.0, "peak_rate_rps": 40.0, "period_s": 60.0}
+    return make_env(env_id, fleet=fleet, generator=busy, horizon_s=100.0, **arguments)
+
+
+def steps(env: ScalingEnv, seed: int) -> Any:
+    """Play an episode with random actions; yield what each step returns."""
+    observation, info = env.reset(seed=seed)
+    yield observation, 0.0, False, False, info
+    env.action_space.seed(seed)
+    ended = False
+    while not ended:
+        step = env.step(env.action_space.sample())
+        ended = step[2] or step[3]
+        yield step
+
+
+@pytest.mark.parametrize("dp_size", [1, 3])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_observation_is_bit_for_bit_that_of_the_snapshot(
+    env_id: str, dp_size: int, seed: int, make_env: EnvBuilder
+) -> None:
+    env = build(make_env, env_id, dp_size, ttft_slo_ms=5.0)  # queues make the first token late
+    part = env._observation
+    assert isinstance(part, MetricsObservation)
+    num_clipped = 0
+    for observation, *_, info in steps(env, seed):
+        values = part.observe(env.snapshot, env.snapshot.now_ms / 100_000.0)
+        expected, clipped = fit_to_space(values, env.observation_space)
+        assert observation.dtype == expected.dtype
+        assert observation.tobytes() == expected.tobytes()
+        assert info["obs_clipped"] == clipped
+        num_clipped += clipped
+    assert num_clipped > 0
+
+
+class OutcomesByDefinition:
+    """Outcomes of steps from the definition, all requests at every step."""
+
+    def __init__(self) -> None:
+        self._was_ended: list[bool] = []
+        self._num_arrived = 0
+        self._since_ms = 0.0
+
+    def next(self, env: ScalingEnv) -> Outcomes:
+        """Return what happened since the last call."""
+        rows = np.asarray(env.replay.state.requests).tolist()
+        names = np.asarray(env.replay.state.requests).dtype.names or ()
+        requests = [dict(zip(names, row, strict=True)) for row in rows]
+        was_ended = self._was_ended or [False] * len(requests)
+        now_ms, overdue_ms = env.replay.now_ms, 0.0
+        completed = rejected = good = 0
+        for request, was in zip(requests, was_ended, strict=True):
+            if not request["is_arrived"]:
+                continue
+            has_token, is_open = request["emitted_tokens"] > 0, request["status"] == 0
+            until_ms = now_ms if is_open else request["terminal_ms"]
+            until_ms = request["first_token_ms"] if has_token else until_ms
+            due_ms = max(request["arrival_ms"] + 500.0, self._since_ms)
+            overdue_ms += max(until_ms - due_ms, 0.0)
+            if is_open or was:
+                continue
+            completed += request["status"] == 1
+            rejected += request["status"] != 1
+            ttft_ms = request["first_token_ms"] - request["arrival_ms"]
+            gaps = max(request["emitted_tokens"] - 1, 1)
+            itl_ms = (request["last_token_ms"] - request["first_token_ms"]) / gaps
+            good += request["status"] == 1 and has_token and ttft_ms <= 500.0 and itl_ms <= 30.0
+        arrived = sum(request["is_arrived"] for request in requests)
+        outcomes = Outcomes(
+            arrived - self._num_arrived, completed, rejected, good, overdue_ms / 1000.0
+        )
+        self._was_ended = [request["status"] != 0 for request in requests]
+        self._num_arrived, self._since_ms = arrived, now_ms
+        return outcomes
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_outcomes_are_exactly_those_of_the_definition(
+    env_id: str, seed: int, make_env: EnvBuilder
+) -> None:
+    env, definition = build(make_env, env_id), OutcomesByDefinition()
+    seen = []
+    for at, (*_, info) in enumerate(steps(env, seed)):
+        if at == 0:
+            continue
+        outcomes = definition.next(env)
+        assert {name: info[name] for name in outcomes._fields} == outcomes._asdict()
+        seen.append(outcomes)
+    assert sum(step.good for step in seen) > 0
+    assert sum(step.violations for step in seen) > 0
+    assert sum(step.overdue_s for step in seen) > 0.0
+
+
+def test_step_builds_no_snapshot_until_one_is_read(
+    env_id: str, make_env: EnvBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(state: Any) -> None:
+        raise AssertionError("a snapshot was built")
+
+    for action in ("targets", "deltas"):
+        env = make_env(env_id, action=action)
+        with monkeypatch.context() as patch:
+            patch.setattr(replay_module, "take_snapshot", refuse)
+            env.reset(seed=1)
+            env.step(env.action_space.sample())
+            with pytest.raises(AssertionError, match="a snapshot was built"):
+                _ = env.snapshot
+        assert env.snapshot.now_ms == 20_000.0
+
+
+def test_observation_that_is_defined_anew_is_the_one_that_is_seen(make_env: EnvBuilder) -> None:
+    class Ones(MetricsObservation):
+        def observe(self, snapshot: Any, time_frac: float) -> list[float]:
+            return [1.0 for _ in super().observe(snapshot, time_frac)]
+
+    plain = make_env(AGG)
+    env = make_env(AGG, observation=Ones(plain.fleet_description))
+    observation, _ = env.reset(seed=1)
+    assert observation.tolist() == [1.0] * 16
+    seen, *_ = env.step(0)
+    assert seen.tolist() == [1.0] * 16
+
+
+def test_action_that_is_defined_anew_is_the_one_that_counts(make_env: EnvBuilder) -> None:
+    class Five(TargetAction):
+        def decode(self, action: Any, snapshot: Any) -> Targets:
+            return Targets(None, 5)
+
+    env = make_env(AGG, action=Five(make_env(AGG).fleet_description))
+    env.reset(seed=1)
+    env.step(0)
+    assert env.snapshot.decode.num_non_draining == 5
+
+
+@pytest.mark.parametrize("kind", [TargetAction, DeltaAction])
+def test_both_ways_to_decode_an_action_agree(
+    env_id: str, kind: type[TargetAction], make_env: EnvBuilder
+) -> None:
+    env = make_env(env_id)
+    env.reset(seed=1)
+    part = kind(env.fleet_description)
+    current = current_targets(env.snapshot, len(env.worker_options))
+    space = part.space()
+    for _ in range(50):
+        action = space.sample()
+        for given in (action, np.asarray(action, np.int32), np.asarray(action).tolist()):
+            if not space.contains(given):
+                continue
+            assert part.targets_of(given, current) == part.decode(given, env.snapshot)
+
+
+WRONG_ACTIONS: list[Any] = [
+    -1,
+    8,
+    True,
+    0.0,
+    None,
+    "0",
+    np.int64(8),
+    np.array([0]),
+    np.array([0, 8]),
+    np.array([-1, 0]),
+    np.array([0, 0, 0]),
+    np.array([0.0, 0.0]),
+    np.array([[0, 0]]),
+]
+
+
+@pytest.mark.parametrize("action", WRONG_ACTIONS, ids=repr)
+def test_only_elements_of_the_space_are_actions(
+    env_id: str, action: Any, make_env: EnvBuilder
+) -> None:
+    env = make_env(env_id)
+    env.reset(seed=1)
+    part = TargetAction(env.fleet_description)
+    current = Targets(1, 1)
+    assert (part.targets_of(action, current) is not None) == part.space().contains(action)
+
+
+def test_all_compiled_code_is_part_of_the_name_of_the_cache() -> None:
+    folder = Path(inspect.getfile(ScalingEnv)).parent
+    compiled = {path.name for path in folder.glob("*.py") if "@entry_point" in path.read_text()}
+    assert compiled == set(SOURCES["aisim_gym.envs"])
