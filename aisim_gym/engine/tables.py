@@ -131,46 +131,49 @@ class QueueRow(Protocol):
 
 
 class SeqRow(Protocol):
-    """A request on one rank. Rows are reused after the request has left."""
+    """A request on one rank. Rows are reused after the request has left.
 
-    request: I8
-    rank: I8
-    status: I8
-    prompt_tokens: I8
-    max_output_tokens: I8
-    generated_tokens: I8
-    computed_tokens: I8  # whose KV exists
-    covered_tokens: I8  # for which blocks are allocated
-    order: I8  # arrival ordinal on the rank
-    is_source: I8  # 1: KV is kept after completion until released
-    is_destination: I8  # 1: KV comes from a prefill worker
-    was_admitted: I8  # 1 after the first admission
-    resident_blocks: I8  # leading blocks with identity
-    listed_blocks: I8  # the first of these, which have a row each, listed in entries
-    private_blocks: I8  # the ones behind them
-    reserved_blocks: I8  # promised, while status is SEQ_RESERVED
-    entry_start: I8  # slice of the entries array
-    entry_size: I8
-    content_start: I8  # identities of shared prompt blocks in the contents array
-    shared_blocks: I8  # how many of them
-    private_base: I8  # identity of the first block behind them
-    node: I8  # deepest locked node of the radix tree, or NONE (SGLang, like the next two)
-    sort_key: I8  # waiting sequences run in descending order of it (lpm)
-    shared_prefix: I8  # identity of the first tokens, compared with others that wait, or NONE (lpm)
-    previous: I8  # neighbours in the queue it is in
-    next: I8  # also links free rows
+    What every pass looks at comes first, so that it shares a cache line.
+    """
+
+    next: I4  # neighbours in the queue it is in; also links free rows
+    previous: I4
+    request: I4
+    prompt_tokens: I4
+    max_output_tokens: I4
+    generated_tokens: I4
+    computed_tokens: I4  # whose KV exists
+    covered_tokens: I4  # for which blocks are allocated
+    resident_blocks: I4  # leading blocks with identity
+    private_blocks: I4  # the ones behind them
+    last_entry: I8  # of the worker's token log: last token, NONE if it is not in the log
+    first_entry: I8  # where the unbroken stream up to it begins
+    oldest_entry: I8  # the oldest one that the request still needs, or NONE
     stamp: I8  # rank.passes of the pass it was scheduled in last
-    pass_tokens: I8  # what that pass computes
-    pass_prompt_tokens: I8  # of these, prompt
-    pass_prefix_tokens: I8  # prompt tokens known before
-    reused_tokens: I8  # found in the prefix cache at the last admission
-    admit_next: I8  # list of this pass's admissions
-    signal_next: I8  # list of this pass's signals
-    signal_tokens: I8  # tokens that the pass in flight emits
-    signal_end: I8  # END_...
-    oldest_entry: I8  # of the worker's token log that the request still needs, or NONE
-    first_entry: I8  # unbroken stream of tokens up to the last one, NONE if it is not in the log
-    last_entry: I8
+    pass_tokens: I4  # what that pass computes
+    pass_prompt_tokens: I4  # of these, prompt
+    pass_prefix_tokens: I4  # prompt tokens known before
+    signal_tokens: I4  # tokens that the pass in flight emits
+    signal_next: I4  # list of this pass's signals
+    signal_end: I4  # END_...
+    rank: I4
+    status: I4
+    listed_blocks: I4  # the first of the resident ones, with a row each, listed in entries
+    shared_blocks: I4  # leading blocks that others have, too: identities in the contents array
+    content_start: I8
+    private_base: I8  # identity of the first block behind them
+    reserved_blocks: I4  # promised, while status is SEQ_RESERVED
+    order: I4  # arrival ordinal on the rank
+    is_source: I4  # 1: KV is kept after completion until released
+    is_destination: I4  # 1: KV comes from a prefill worker
+    was_admitted: I4  # 1 after the first admission
+    reused_tokens: I4  # found in the prefix cache at the last admission
+    admit_next: I4  # list of this pass's admissions
+    entry_size: I4  # slice of the entries array
+    entry_start: I8
+    node: I4  # deepest locked node of the radix tree, or NONE (SGLang, like the next two)
+    shared_prefix: I8  # identity of the first tokens, compared with others that wait, or NONE (lpm)
+    sort_key: I8  # waiting sequences run in descending order of it (lpm)
 
 
 class BlockRow(Protocol):

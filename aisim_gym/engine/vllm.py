@@ -247,6 +247,36 @@ def admission_cost(t: RankTables, engine: EngineRow, rank: RankRow, seq: SeqRow)
 
 
 @kernel
+def _decodes_in_place(engine: EngineRow, seq: SeqRow) -> bool:
+    """Return whether a running sequence only computes its last token, for which it has a block."""
+    length = seq_length(seq)
+    return bool(
+        seq.computed_tokens == length - 1
+        and seq.computed_tokens >= seq.prompt_tokens
+        and seq.computed_tokens > 0
+        and seq.computed_tokens == seq.covered_tokens
+        and length <= (seq.resident_blocks + seq.private_blocks) * engine.block_size
+    )
+
+
+@kernel
+def _schedule_decode(
+    t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow, seq: SeqRow
+) -> None:
+    """Let a sequence compute its last token: what :func:`_schedule` comes to then."""
+    length = seq_length(seq)
+    seq.computed_tokens = length
+    seq.covered_tokens = length
+    if length >= (seq.resident_blocks + 1) * engine.block_size:
+        make_resident(t, engine, rank, seq, length)
+    seq.stamp = rank.passes
+    seq.pass_tokens = 1
+    seq.pass_prompt_tokens = 0
+    seq.pass_prefix_tokens = seq.prompt_tokens
+    count_work(engine, work, seq, 1)
+
+
+@kernel
 def _schedule(
     t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow, s: int, admission_cached: int
 ) -> tuple[int, int]:
@@ -265,6 +295,9 @@ def _schedule(
         of this one moved the list (§4, fifo quirk).
     """
     seq = t.seqs[s]
+    if admission_cached == NONE and _decodes_in_place(engine, seq):
+        _schedule_decode(t, engine, rank, work, seq)
+        return _SCHEDULED, 0
     waiting = t.queues[QUEUES_PER_RANK * rank.id + WAITING]
     running = t.queues[QUEUES_PER_RANK * rank.id + RUNNING]
     skip = 0

@@ -145,20 +145,24 @@ def _settle_chunk(
     rate_bucket = 0
     for entry in range(first, first + count):
         row = entries[start + (entry & mask)]
-        weight += row.weight
-        row.weight = 0
+        if row.weight != 0:
+            weight += row.weight
+            row.weight = 0
         gap_ms = row.end_ms - previous_ms
         previous_ms = row.end_ms
         if weight == 0:
             continue
         if num_gaps == 0:
             origin_ms = gap_ms
+        share = float(weight)
         num_gaps += weight
         off_ms = gap_ms - origin_ms
-        gap_sum += weight * off_ms
-        gap_squares += weight * off_ms * off_ms
-        gap_low = min(gap_low, gap_ms)
-        gap_high = max(gap_high, gap_ms)
+        gap_sum += share * off_ms
+        gap_squares += share * off_ms * off_ms
+        if gap_ms < gap_low:
+            gap_low = gap_ms
+        if gap_ms > gap_high:
+            gap_high = gap_ms
         if gap_ms <= 0.0:
             gaps.zeros += weight
             continue
@@ -167,10 +171,12 @@ def _settle_chunk(
             origin_rate = rate
         num_rates += weight
         off_rate = rate - origin_rate
-        rate_sum += weight * off_rate
-        rate_squares += weight * off_rate * off_rate
-        rate_low = min(rate_low, rate)
-        rate_high = max(rate_high, rate)
+        rate_sum += share * off_rate
+        rate_squares += share * off_rate * off_rate
+        if rate < rate_low:
+            rate_low = rate
+        if rate > rate_high:
+            rate_high = rate
         if not gap_from < gap_ms < gap_to:
             place = bucket_place(gap_ms)
             gap_bucket = bucket_index(place)
