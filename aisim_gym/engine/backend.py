@@ -72,6 +72,8 @@ class Backend(NamedTuple):
             fills ``work``, ``end_ms`` too.
         steady_passes: ``(t, engine, rank, last_entry)``: passes of steady decode that an idle rank
             is sure to run next, see :mod:`~aisim_gym.engine.steady_decode`; 0: not sure.
+        join_decodes: ``(t, engine, rank, work)``: at their start, admit those that may run with the
+            others from the first of them on.
         advance_decodes: ``(t, engine, rank, work, num_passes, last_entry)``: apply so many of them
             and leave the signals of requests that end in ``work``.
         rows_for_decodes: ``(t, engine, rank, num_passes)``: free rows of the block table and of the
@@ -98,6 +100,7 @@ class Backend(NamedTuple):
     activate_destination: Callable[..., None]
     run_pass: Callable[..., None]
     steady_passes: Callable[..., int]
+    join_decodes: Callable[..., None]
     advance_decodes: Callable[..., None]
     rows_for_decodes: Callable[..., tuple[int, int]]
     finish_group: Callable[..., None]
@@ -116,6 +119,7 @@ reserve_destination = dispatched("reserve_destination")
 activate_destination = dispatched("activate_destination")
 run_pass = dispatched("run_pass")
 steady_passes = dispatched("steady_passes")
+join_decodes = dispatched("join_decodes")
 advance_decodes = dispatched("advance_decodes")
 rows_for_decodes = dispatched("rows_for_decodes")
 finish_group = dispatched("finish_group")

@@ -219,6 +219,7 @@ SGLANG = Backend(
     activate_destination=activate_destination,
     run_pass=run_pass,
     steady_passes=steady_passes,
+    join_decodes=promote_destinations,
     advance_decodes=advance_decodes,
     rows_for_decodes=rows_for_decodes,
     finish_group=finish_group,

@@ -56,11 +56,11 @@ def steady_passes(t: RankTables, engine: EngineRow, rank: RankRow, last_entry: i
     """
     first_queue = QUEUES_PER_RANK * rank.id
     running = t.queues[first_queue + RUNNING]
-    if engine.role == ROLE_PREFILL or engine.draft_tokens > 0 or running.count == 0:
+    prebuilt = t.queues[first_queue + PREBUILT]  # these join
+    count = running.count + prebuilt.count
+    if engine.role == ROLE_PREFILL or engine.draft_tokens > 0 or count == 0:
         return 0
-    if t.queues[first_queue + WAITING].count + t.queues[first_queue + PREBUILT].count > 0:
-        return 0
-    if rank.new_seqs > 0:
+    if t.queues[first_queue + WAITING].count > 0 or rank.new_seqs > 0 or count > engine.max_seqs:
         return 0
     passes = engine.num_blocks * engine.block_size
     tokens = 0
@@ -75,10 +75,21 @@ def steady_passes(t: RankTables, engine: EngineRow, rank: RankRow, last_entry: i
         tokens += length
         squares += length * length
         s = seq.next
+    s = prebuilt.first
+    while s != NONE:
+        seq = t.seqs[s]
+        length = seq_length(seq)
+        if seq.computed_tokens != length or seq.generated_tokens > 0:
+            return 0
+        passes = min(passes, output_left(seq))
+        tokens += length
+        squares += length * length
+        s = seq.next
+    rank.steady_seqs = count
     rank.steady_tokens = tokens
     rank.steady_squares = squares
     available = free_pages(engine, rank) + rank.evictable_blocks
-    return int(min(passes, available // running.count * engine.block_size))
+    return int(min(passes, available // count * engine.block_size))
 
 
 @kernel
@@ -91,7 +102,8 @@ def rows_for_decodes(
     """
     if engine.prefix_caching == 0:
         return 0, 0
-    count = t.queues[QUEUES_PER_RANK * rank.id + RUNNING].count
+    first_queue = QUEUES_PER_RANK * rank.id
+    count = t.queues[first_queue + RUNNING].count + t.queues[first_queue + PREBUILT].count
     pages = num_passes // engine.block_size + 1
     return (
         int(rank.private_blocks + count * pages),

@@ -10,15 +10,25 @@ on the order, since nothing is released meanwhile.
 from collections.abc import Callable
 
 from aisim_gym.engine.backend import RankTables
-from aisim_gym.engine.emission import append_signal, finish_seq, remaining_tokens, seq_length
+from aisim_gym.engine.emission import (
+    append_admission,
+    append_signal,
+    finish_seq,
+    remaining_tokens,
+    seq_length,
+)
 from aisim_gym.engine.kv_pool import blocks_for, evict_blocks, free_blocks, make_resident
+from aisim_gym.engine.queue_load import remove_from_load
+from aisim_gym.engine.seq_queue import push_back, unlink
 from aisim_gym.engine.tables import (
     END_NONE,
     NONE,
     PENDING,
     QUEUES_PER_RANK,
+    ROLE_DECODE,
     ROLE_PREFILL,
     RUNNING,
+    SEQ_RUNNING,
     WAITING,
     EngineRow,
     PassRow,
@@ -51,13 +61,15 @@ def steady_passes(
     running = t.queues[QUEUES_PER_RANK * rank.id + RUNNING]
     waiting = t.queues[QUEUES_PER_RANK * rank.id + WAITING]
     pending = t.queues[QUEUES_PER_RANK * rank.id + PENDING]
-    count = running.count
+    joins = _all_join(t, engine, rank)
+    count = running.count + (waiting.count if joins else 0)
     if count == 0 or count > engine.max_batched_tokens:
         return 0
     if engine.role == ROLE_PREFILL or engine.draft_tokens > 0:
         return 0
     if (
         waiting.count > 0
+        and not joins
         and count < engine.max_seqs
         and (pending.count > 0 or not is_held_up(t, engine, rank, int(waiting.first)))
     ):
@@ -81,10 +93,61 @@ def steady_passes(
         tokens += length
         squares += length * length
         s = seq.next
+    s = waiting.first if joins else NONE
+    while s != NONE:
+        seq = t.seqs[s]
+        length = seq_length(seq)
+        passes = min(passes, remaining_tokens(engine, seq))
+        tokens += length
+        squares += length * length
+        s = seq.next
+    rank.steady_seqs = count
     rank.steady_tokens = tokens
     rank.steady_squares = squares
     available = free_blocks(engine, rank) + rank.evictable_blocks
     return int(min(passes, available // count * engine.block_size))
+
+
+@kernel
+def join_decodes(t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow) -> None:
+    """Admit the activated destinations that wait, if all of them can run with the others."""
+    if not _all_join(t, engine, rank):
+        return
+    waiting = t.queues[QUEUES_PER_RANK * rank.id + WAITING]
+    while waiting.count > 0:
+        s = waiting.first
+        remove_from_load(rank, t.seqs[s])
+        unlink(waiting, t.seqs, s)
+        push_back(t.queues[QUEUES_PER_RANK * rank.id + RUNNING], t.seqs, s)
+        t.seqs[s].status = SEQ_RUNNING
+        append_admission(work, t.seqs, s, 0)
+
+
+@kernel
+def _all_join(t: RankTables, engine: EngineRow, rank: RankRow) -> bool:
+    """Return whether all waiting sequences are destinations that decode right away."""
+    running = t.queues[QUEUES_PER_RANK * rank.id + RUNNING]
+    waiting = t.queues[QUEUES_PER_RANK * rank.id + WAITING]
+    if (
+        engine.dp_size > 1
+        or engine.role != ROLE_DECODE
+        or t.queues[QUEUES_PER_RANK * rank.id + PENDING].count > 0
+        or running.count + waiting.count > engine.max_seqs
+        or running.count >= engine.max_batched_tokens
+    ):
+        return False
+    s = waiting.first
+    while s != NONE:
+        seq = t.seqs[s]
+        if (
+            seq.computed_tokens < seq.prompt_tokens
+            or seq.covered_tokens < seq.prompt_tokens
+            or seq.generated_tokens > 0
+            or remaining_tokens(engine, seq) == 0
+        ):
+            return False
+        s = seq.next
+    return True
 
 
 @kernel
@@ -96,6 +159,9 @@ def rows_for_decodes(
     One for each sequence that ends, and one per block in common with others, if there are any.
     """
     count = t.queues[QUEUES_PER_RANK * rank.id + RUNNING].count
+    count += (
+        t.queues[QUEUES_PER_RANK * rank.id + WAITING].count if _all_join(t, engine, rank) else 0
+    )
     if len(t.contents) == 0:
         return int(count), 0
     return int(count * (2 + num_passes // engine.block_size)), 0
@@ -126,10 +192,11 @@ def advance_decodes(
     s = t.queues[QUEUES_PER_RANK * rank.id + RUNNING].first
     while s != NONE:
         seq = t.seqs[s]
-        seq.generated_tokens += num_passes
-        seq.computed_tokens += num_passes
-        seq.covered_tokens = seq.computed_tokens
         seq.last_entry = last_entry
+        if num_passes > 0:
+            seq.generated_tokens += num_passes
+            seq.computed_tokens = seq_length(seq) - 1  # whoever has joined had all of its prompt
+            seq.covered_tokens = seq.computed_tokens
         held_blocks = seq.resident_blocks + seq.private_blocks
         if seq.computed_tokens > held_blocks * block_size:
             fresh = blocks_for(seq.computed_tokens, block_size) - held_blocks

@@ -115,7 +115,8 @@ class RankRow(Protocol):
     stamps: I8  # clock of the radix tree
     root: I8  # node row of the tree, or NONE
     new_seqs: I8  # submitted since the last pass, those cancelled again included
-    steady_tokens: I8  # steady decode: sum of the lengths at its first pass, and of the squares
+    steady_seqs: I8  # steady decode: its batch,
+    steady_tokens: I8  # sum of the lengths at its first pass, and of the squares
     steady_squares: I8
     num_draws: I8  # numbers drawn for speculative decoding
     preemptions: I8

@@ -44,6 +44,7 @@ from aisim_gym.engine.queue_load import copy_load, remove_from_load
 from aisim_gym.engine.seq_queue import push_back, unlink
 from aisim_gym.engine.steady_decode import (
     advance_decodes,
+    join_decodes,
     rows_for_decodes,
     steady_passes,
 )
@@ -403,6 +404,7 @@ VLLM = Backend(
     activate_destination=activate_destination,
     run_pass=_run_pass,
     steady_passes=_steady_passes,
+    join_decodes=join_decodes,
     advance_decodes=advance_decodes,
     rows_for_decodes=rows_for_decodes,
     finish_group=finish_group,

@@ -30,7 +30,12 @@ from aisim_gym.fleet.handoff import (
     wake_deferred,
 )
 from aisim_gym.fleet.pass_ends import push_pass_end, remove_pass_end
-from aisim_gym.fleet.request_seq import conclude_request, drop_request_seq, end_request
+from aisim_gym.fleet.request_seq import (
+    conclude_request,
+    drop_request_seq,
+    end_request,
+    record_admission_of,
+)
 from aisim_gym.fleet.room import (
     ROOM_ADMISSIONS,
     ROOM_BREAKS,
@@ -62,11 +67,9 @@ from aisim_gym.fleet.worker_life import is_rank_startable, is_startable, refresh
 from aisim_gym.fleet.world import World
 from aisim_gym.kernel import kernel
 from aisim_gym.metrics.request_times import (
-    POOL_AGGREGATED,
     REQUEST_COMPLETED,
     REQUEST_REJECTED,
     breaks_fit,
-    record_admission,
 )
 from aisim_gym.metrics.traffic_window import record_completion
 
@@ -279,7 +282,7 @@ def _start_pass(w: World, row: int) -> bool:
             has_effects = True
         s = work.admit_first
         while s != NONE:
-            _record_admission(w, worker.pool, s)
+            record_admission_of(w, worker.pool, s)
             s = w.seqs[s].admit_next
         if work.is_undone == 1:
             is_undone = True
@@ -305,20 +308,6 @@ def _retry_hint(w: World, row: int) -> int:
         if hint == 0 or (w.passes[r].retry != 0 and w.passes[r].retry < hint):
             hint = w.passes[r].retry
     return int(hint)
-
-
-@kernel
-def _record_admission(w: World, pool_id: int, s: int) -> None:
-    seq = w.seqs[s]
-    pool = pool_id if w.clock.is_disaggregated == 1 else POOL_AGGREGATED
-    record_admission(w.requests[seq.request], pool, seq.reused_tokens, w.clock.now_ms)
-    if w.clock.captures_requests == 1:
-        admission = w.admissions[w.clock.admission_count]
-        admission.request = seq.request
-        admission.pool = pool
-        admission.at_ms = w.clock.now_ms
-        admission.reused_tokens = seq.reused_tokens
-        w.clock.admission_count += 1
 
 
 @kernel

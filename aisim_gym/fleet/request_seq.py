@@ -5,7 +5,12 @@ from aisim_gym.engine.seq_rows import create_seq, delete_seq
 from aisim_gym.fleet.arrivals import continue_session
 from aisim_gym.fleet.world import World
 from aisim_gym.kernel import kernel
-from aisim_gym.metrics.request_times import REQUEST_OPEN, record_terminal
+from aisim_gym.metrics.request_times import (
+    POOL_AGGREGATED,
+    REQUEST_OPEN,
+    record_admission,
+    record_terminal,
+)
 
 
 @kernel
@@ -36,6 +41,21 @@ def add_request_seq(w: World, rank_id: int, request: int, max_output_tokens: int
 def drop_request_seq(w: World, s: int) -> None:
     """Free a sequence that has left its queues and holds no blocks."""
     delete_seq(w.ranks[w.seqs[s].rank], w.seqs, w.arena, w.entries, w.entry_heads, s)
+
+
+@kernel
+def record_admission_of(w: World, pool_id: int, s: int) -> None:
+    """Record that a rank of a pool starts to work on the request of a sequence."""
+    seq = w.seqs[s]
+    pool = pool_id if w.clock.is_disaggregated == 1 else POOL_AGGREGATED
+    record_admission(w.requests[seq.request], pool, seq.reused_tokens, w.clock.now_ms)
+    if w.clock.captures_requests == 1:
+        admission = w.admissions[w.clock.admission_count]
+        admission.request = seq.request
+        admission.pool = pool
+        admission.at_ms = w.clock.now_ms
+        admission.reused_tokens = seq.reused_tokens
+        w.clock.admission_count += 1
 
 
 @kernel

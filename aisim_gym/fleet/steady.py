@@ -19,6 +19,7 @@ import math
 
 from aisim_gym.engine.backend import (
     advance_decodes,
+    join_decodes,
     rows_for_decodes,
     steady_passes,
 )
@@ -29,9 +30,10 @@ from aisim_gym.engine.tables import NONE, PENDING, QUEUES_PER_RANK, RUNNING, WAI
 from aisim_gym.engine.timing import cached_decode_ms, most_table_tokens
 from aisim_gym.fleet.gauges import commit_gauges
 from aisim_gym.fleet.pass_ends import advance_pass_end, remove_pass_end
+from aisim_gym.fleet.request_seq import record_admission_of
 from aisim_gym.fleet.room import has_room_in_cache
 from aisim_gym.fleet.tables import DECODE, PREFILL, ROSTER_LIVE, PoolRow
-from aisim_gym.fleet.token_stream import has_room_in_log, show_tokens
+from aisim_gym.fleet.token_stream import has_room_in_log, show_tokens, start_stream
 from aisim_gym.fleet.worker_life import is_rank_startable, refresh_worker
 from aisim_gym.fleet.world import World
 from aisim_gym.kernel import kernel
@@ -85,6 +87,9 @@ def start_decode(w: World, row: int, passes: int) -> float:
     worker.steady_entry = w.token_logs[row].next
     worker.steady_published = 0
     worker.steady_applied = 0
+    worker.steady_block_rows, worker.steady_node_rows = _rows_for_passes(w, row, passes)
+    w.arena.block_free_count -= worker.steady_block_rows  # set aside
+    w.arena.node_free_count -= worker.steady_node_rows
     for r in range(worker.first_rank, worker.first_rank + engine.dp_size):
         rank = w.ranks[r]
         work = w.passes[r]
@@ -93,6 +98,12 @@ def start_decode(w: World, row: int, passes: int) -> float:
             rank.steady_tokens = 0
             rank.steady_squares = 0
             continue
+        join_decodes(w, engine, rank, work)
+        s = work.admit_first
+        while s != NONE:
+            start_stream(w, s, int(worker.steady_entry))
+            record_admission_of(w, int(worker.pool), s)
+            s = w.seqs[s].admit_next
         count = w.queues[QUEUES_PER_RANK * r + RUNNING].count
         rank.is_capacity_bound = 1 if w.queues[QUEUES_PER_RANK * r + WAITING].count > 0 else 0
         work.budget -= count
@@ -101,9 +112,6 @@ def start_decode(w: World, row: int, passes: int) -> float:
         work.accept_forwards = count
         work.accepted_tokens = count
         copy_load(rank, work)
-    worker.steady_block_rows, worker.steady_node_rows = _rows_for_passes(w, row, passes)
-    w.arena.block_free_count -= worker.steady_block_rows  # set aside
-    w.arena.node_free_count -= worker.steady_node_rows
     _put_in_flight(w, row, 1)
     return _end_ms(w, row, passes)
 
@@ -235,7 +243,7 @@ def _write_ends(w: World, row: int, passes: int) -> int:
     times_ms = w.decode_times_ms[worker.pool]
     start_ms = w.clock.now_ms
     if engine.dp_size == 1:
-        count = int(w.queues[QUEUES_PER_RANK * worker.first_rank + RUNNING].count)
+        count = int(w.ranks[worker.first_rank].steady_seqs)
         tokens = int(w.ranks[worker.first_rank].steady_tokens)
         cap = most_table_tokens(engine)
         for n in range(passes):
@@ -253,7 +261,7 @@ def _write_ends(w: World, row: int, passes: int) -> int:
     for n in range(passes):
         end_ms = start_ms
         for r in range(worker.first_rank, worker.first_rank + engine.dp_size):
-            count = int(w.queues[QUEUES_PER_RANK * r + RUNNING].count)
+            count = int(w.ranks[r].steady_seqs) if is_rank_startable(w, r) else 0
             if count > 0:
                 tokens = int(w.ranks[r].steady_tokens) + n * count
                 end_ms = max(end_ms, start_ms + cached_decode_ms(engine, times_ms, count, tokens))

@@ -32,7 +32,7 @@ def has_room_in_log(w: World, row: int, count: int) -> bool:
     if free_entries(log) >= count:
         return True
     if log.capacity > 0:
-        _settle(w, row, _oldest_needed_entry(w, row))
+        _settle(w, row, _oldest_needed_entry(w, row), False)
     if free_entries(log) >= max(count, log.capacity // 4):
         return True
     size = max(SMALLEST_LOG, 2 * log.capacity)
@@ -49,7 +49,7 @@ def has_room_in_log(w: World, row: int, count: int) -> bool:
 def settle_logs(w: World) -> None:
     """Settle all logs wholly, at the end of a run."""
     for row in range(w.pools[PREFILL].num_workers + w.pools[DECODE].num_workers):
-        _settle(w, row, int(w.token_logs[row].next))
+        _settle(w, row, int(w.token_logs[row].next), True)
 
 
 @kernel
@@ -79,6 +79,15 @@ def log_pass(w: World, row: int) -> int:
 
 
 @kernel
+def start_stream(w: World, s: int, entry: int) -> None:
+    """Let a request that has no token yet get its first one with an entry to come."""
+    seq = w.seqs[s]
+    seq.oldest_entry = entry
+    seq.first_entry = entry
+    seq.last_entry = entry - 1
+
+
+@kernel
 def send_tokens(w: World, s: int, entry: int, received_ms: float) -> None:
     """Give the client the tokens that a pass has emitted for a sequence, at least one.
 
@@ -104,10 +113,11 @@ def send_tokens(w: World, s: int, entry: int, received_ms: float) -> None:
     if tokens > 1:
         request.zero_gaps += tokens - 1
     if math.isnan(request.second_token_ms) and seq.generated_tokens > 1:
-        request.second_token_ms = received_ms
-        if seq.generated_tokens - tokens > 1:  # it came in steady decode
-            log = w.token_logs[w.ranks[seq.rank].worker]
-            request.second_token_ms = w.log_entries[entry_row(log, seq.first_entry + 1)].end_ms
+        if seq.generated_tokens - tokens > 1 or math.isnan(request.first_token_ms):
+            # They came in steady decode.
+            _show_first_tokens(w, s, int(seq.generated_tokens))
+        else:
+            request.second_token_ms = received_ms
     request.emitted_tokens = seq.generated_tokens
     request.last_token_ms = received_ms
 
@@ -118,10 +128,22 @@ def show_tokens(w: World, s: int, tokens: int, entry: int) -> None:
     seq = w.seqs[s]
     request = w.requests[seq.request]
     log = w.token_logs[w.ranks[seq.rank].worker]
-    if math.isnan(request.second_token_ms) and tokens > 1:
-        request.second_token_ms = w.log_entries[entry_row(log, seq.first_entry + 1)].end_ms
+    if math.isnan(request.second_token_ms):
+        _show_first_tokens(w, s, tokens)
     request.emitted_tokens = tokens
     request.last_token_ms = w.log_entries[entry_row(log, entry)].end_ms
+
+
+@kernel
+def _show_first_tokens(w: World, s: int, tokens: int) -> None:
+    """Write the times of the first two of so many tokens that came in an unbroken stream."""
+    seq = w.seqs[s]
+    request = w.requests[seq.request]
+    log = w.token_logs[w.ranks[seq.rank].worker]
+    if math.isnan(request.first_token_ms):
+        request.first_token_ms = w.log_entries[entry_row(log, seq.first_entry)].end_ms
+    if tokens > 1:
+        request.second_token_ms = w.log_entries[entry_row(log, seq.first_entry + 1)].end_ms
 
 
 @kernel
@@ -180,7 +202,7 @@ def _oldest_needed_entry(w: World, row: int) -> int:
 
 
 @kernel
-def _settle(w: World, row: int, before: int) -> None:
+def _settle(w: World, row: int, before: int, is_final: bool) -> None:
     settle_entries(
         w.token_logs[row],
         w.log_entries,
@@ -188,4 +210,5 @@ def _settle(w: World, row: int, before: int) -> None:
         w.statistics[NUM_SAMPLES * (row + 1) + RATE],
         w.buckets,
         before,
+        is_final,
     )

@@ -182,7 +182,7 @@ class WorldState:
         statistics, buckets = self.statistics.copy(), self.buckets.copy()
         for i in np.flatnonzero(logs["first"] < logs["next"]).tolist():
             rows = (statistics[NUM_SAMPLES * (i + 1) + sample] for sample in (GAP, RATE))
-            settle_entries(logs[i], entries, *rows, buckets, int(logs[i].next))
+            settle_entries(logs[i], entries, *rows, buckets, int(logs[i].next), True)
         return merged_statistics(statistics), buckets
 
     def copy(self) -> Self:

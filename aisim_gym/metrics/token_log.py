@@ -90,9 +90,10 @@ def settle_entries(
     rates: StatisticsRow,
     buckets: NDArray[np.int64],
     before: int,
+    is_final: bool,
 ) -> None:
-    """Settle the whole chunks before an entry; at the end of a log also what is left."""
-    while log.first + CHUNK <= before or log.first < before == log.next:
+    """Settle the whole chunks before an entry; in the end, once and for all, also what is left."""
+    while log.first + CHUNK <= before or (is_final and log.first < before):
         count = min(CHUNK, before - log.first)
         _settle_chunk(log, entries, gaps, rates, buckets, count)
 
