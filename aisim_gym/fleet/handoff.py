@@ -158,7 +158,8 @@ def has_room_for_action(w: World) -> bool:
         return has_room_for_seq(w, PREFILL, int(row.input_tokens) + 1)
     if action == ACTION_RESERVE:
         tokens = int(row.input_tokens) + int(row.output_tokens)
-        return has_room_for_seq(w, DECODE, tokens) and has_room_in_cache(w, 0, _RESERVE_NODES)
+        nodes = _RESERVE_NODES if len(w.nodes) > 0 else 0
+        return has_room_for_seq(w, DECODE, tokens) and has_room_in_cache(w, 0, nodes)
     if action == ACTION_TRANSFER and w.clock.event_count + 2 >= len(w.events):
         return needs_room(w.clock, ROOM_EVENTS, 1)
     pool_id, rank_id = _action_target(w, request)

@@ -22,7 +22,7 @@ from aisim_gym.metrics.token_log import (
     weigh_stream,
 )
 
-SMALLEST_LOG = 256
+SMALLEST_LOG = 512
 
 
 @kernel

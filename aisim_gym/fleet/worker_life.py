@@ -24,7 +24,14 @@ from aisim_gym.fleet.tables import (
     PoolRow,
 )
 from aisim_gym.fleet.world import World
-from aisim_gym.kernel import kernel
+from aisim_gym.kernel import entry_point, kernel
+
+
+@entry_point
+def create_first_workers(w: World, pool_id: int, count: int) -> None:
+    """Add the workers that a pool has at time 0, active; their table rows must be there."""
+    for _ in range(count):
+        create_worker(w, pool_id, WORKER_ACTIVE, NONE)
 
 
 @kernel

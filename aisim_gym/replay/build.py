@@ -38,7 +38,6 @@ from aisim_gym.fleet.tables import (
     NUM_ROSTERS,
     PREFILL,
     QUEUE_DEFERRED,
-    WORKER_ACTIVE,
     ActionQueueRow,
     ClockRow,
     EventRow,
@@ -51,7 +50,7 @@ from aisim_gym.fleet.tables import (
 )
 from aisim_gym.fleet.timers import TimerHeapRow, TimerRow
 from aisim_gym.fleet.token_stream import SMALLEST_LOG
-from aisim_gym.fleet.worker_life import create_worker
+from aisim_gym.fleet.worker_life import create_first_workers
 from aisim_gym.fleet.world_state import WorldState, add_free_seqs
 from aisim_gym.fleet.worlds import BACKENDS, WORLD_TYPES, world_type
 from aisim_gym.metrics.gap_statistics import NUM_BUCKETS, NUM_SAMPLES, StatisticsRow
@@ -118,10 +117,10 @@ def build_world(spec: ReplaySpec, requests: RequestTable, initial_tick_ms: float
         passes=make_table(PassRow, num_ranks),
         fpms=make_table(FpmRow, num_ranks),
         queues=make_table(QueueRow, QUEUES_PER_RANK * num_ranks),
-        seqs=make_table(SeqRow, 64),
-        blocks=make_table(BlockRow, 1024),
+        seqs=make_table(SeqRow, 256),
+        blocks=make_table(BlockRow, 4096),
         nodes=make_table(NodeRow, 64 if backend.has_tree else 0),
-        entries=np.zeros(1024, np.int64),
+        entries=np.zeros(16384, np.int64),
         entry_heads=make_heads(),
         contents=contents,
         draws=np.zeros((num_ranks if drafts else 0, WORDS_PER_BLOCK), np.int64),
@@ -129,7 +128,7 @@ def build_world(spec: ReplaySpec, requests: RequestTable, initial_tick_ms: float
         breaks=np.zeros(1024, np.float64),
         break_heads=make_heads(),
         token_logs=make_table(TokenLogRow, num_workers),
-        log_entries=make_table(EntryRow, SMALLEST_LOG * num_workers),
+        log_entries=make_table(EntryRow, 8 * SMALLEST_LOG * num_workers),
         statistics=make_table(StatisticsRow, NUM_SAMPLES * (num_workers + 1)),
         buckets=np.zeros((NUM_SAMPLES, NUM_BUCKETS), np.int64),
         handoffs=make_table(HandoffRow, len(requests) if is_disaggregated else 0),
@@ -156,8 +155,8 @@ def build_world(spec: ReplaySpec, requests: RequestTable, initial_tick_ms: float
         clear_queue(state.action_queues[kind])
     world = state.world()
     for pool_id, count in enumerate(counts):
-        for _ in range(count):
-            create_worker(world, pool_id, WORKER_ACTIVE, NONE)
+        if count > 0:
+            create_first_workers(world, pool_id, count)
     return state
 
 
