@@ -42,6 +42,10 @@ class RankTables(Protocol):
     @property
     def contents(self) -> NDArray[np.int64]: ...  # noqa: D102
     @property
+    def decode_times_ms(self) -> NDArray[np.float64]: ...  # noqa: D102
+    @property
+    def prefill_times_ms(self) -> NDArray[np.float64]: ...  # noqa: D102
+    @property
     def draws(self) -> NDArray[np.int64]: ...  # noqa: D102
 
 

@@ -12,6 +12,34 @@ from aisim_gym.kernel import kernel
 
 
 @kernel
+def cached_prefill_ms(
+    engine: EngineRow,
+    times_ms: NDArray[np.float64],
+    count: int,
+    prompt_ends: int,
+    prefix_tokens: int,
+) -> float:
+    """Return :func:`prefill_ms`, from a table where it is there already.
+
+    Args:
+        engine: Role of the rank.
+        times_ms: By the product that it depends on, as far as it goes; see
+            :func:`cached_decode_ms`.
+        count: As for :func:`prefill_ms`, like the next two.
+        prompt_ends: Sum of their prompt tokens known after the pass.
+        prefix_tokens: Sum of their prompt tokens known before it.
+    """
+    if count == 0:
+        return 0.0
+    at = count * (prompt_ends // count - prefix_tokens // count)
+    if at <= 0 or at >= len(times_ms) or engine.timing == TIMING_FIXED:
+        return prefill_ms(engine, count, prompt_ends, prefix_tokens)
+    if times_ms[at] == 0.0:
+        times_ms[at] = prefill_ms(engine, count, prompt_ends, prefix_tokens)
+    return float(times_ms[at])
+
+
+@kernel
 def prefill_ms(engine: EngineRow, count: int, prompt_ends: int, prefix_tokens: int) -> float:
     """Return the prefill time of a pass in ms; 0 if the floored means leave no new token.
 

@@ -55,6 +55,7 @@ from aisim_gym.engine.tables import (
     PREEMPT_FIRST,
     QUEUES_PER_RANK,
     ROLE_DECODE,
+    ROLE_PREFILL,
     RUNNING,
     SEQ_ENDED,
     SEQ_RUNNING,
@@ -65,7 +66,7 @@ from aisim_gym.engine.tables import (
     RankRow,
     SeqRow,
 )
-from aisim_gym.engine.timing import decode_ms, prefill_ms
+from aisim_gym.engine.timing import cached_decode_ms, cached_prefill_ms
 from aisim_gym.kernel import kernel
 from aisim_gym.tables import Table
 
@@ -167,13 +168,19 @@ def run_block_pass(
         append_signal(work, seqs, s)
 
     copy_load(rank, work)
-    prefill_end_ms = now_ms + prefill_ms(
+    pool = 0 if engine.role == ROLE_PREFILL else 1
+    prefill_end_ms = now_ms + cached_prefill_ms(
         engine,
+        t.prefill_times_ms[pool],
         0 if engine.role == ROLE_DECODE else work.num_prefill,
         work.prompt_ends,
         work.prefix_tokens,
     )
-    work.end_ms = prefill_end_ms + decode_ms(engine, work.timed_decodes, work.timed_tokens)
+    work.end_ms = prefill_end_ms
+    if work.timed_decodes > 0:
+        work.end_ms += cached_decode_ms(
+            engine, t.decode_times_ms[pool], work.timed_decodes, work.timed_tokens
+        )
 
 
 @kernel

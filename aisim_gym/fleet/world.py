@@ -102,3 +102,4 @@ class World(Bundle):
     transfers: Table[TransferRow]  # as many as requests; empty without shared links
     links: Table[LinkRow]  # by rank; likewise
     decode_times_ms: NDArray[np.float64]  # (2, tokens) by pool: see cached_decode_ms
+    prefill_times_ms: NDArray[np.float64]  # likewise: see cached_prefill_ms

@@ -139,9 +139,11 @@ class WorldState:
         if world is None:
             tables = self.tables()
             rows = {name: tables[name][0] for name in ONE_ROW_TABLES}
-            times_ms = decode_times_ms(self.engines)
+            decode_times_ms, prefill_times_ms = pass_times_ms(self.engines)
             world = WORLD_TYPES[int(self.clock[0].backend)](
-                **{**tables, **rows}, decode_times_ms=times_ms
+                **{**tables, **rows},
+                decode_times_ms=decode_times_ms,
+                prefill_times_ms=prefill_times_ms,
             )
             object.__setattr__(self, "_world", world)
         return world
@@ -276,22 +278,30 @@ class WorldState:
         link_nodes(old, self.nodes, self.arena[0])
 
 
-_MOST_TIMES = 1 << 21
-"""Active tokens up to which decode times are kept: 16 MB, and only what is used takes memory."""
+_MOST_DECODE_TIMES, _MOST_PREFILL_TIMES = 1 << 21, 1 << 18
+"""Sizes of the tables of pass times, per role: 16 MB and 2 MB; only what is used takes memory."""
 
-_decode_times_ms: dict[bytes, NDArray[np.float64]] = {}
+_pass_times_ms: dict[bytes, tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
 
 
-def decode_times_ms(engines: Table[EngineRow]) -> NDArray[np.float64]:
-    """Return the table of decode times of two roles, shared by all worlds with the same timing."""
+def pass_times_ms(
+    engines: Table[EngineRow],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the tables of decode and prefill times of two roles.
+
+    All worlds with the same timing share them.
+    """
     timing = ("num_blocks", "block_size", "timing", "fixed_decode_ms", "decode_speedup")
-    rows = np.asarray(engines)[list(timing)]
-    key = b"".join(np.ascontiguousarray(rows[name]).tobytes() for name in timing)
-    times_ms = _decode_times_ms.get(key)
-    if times_ms is None:
-        tokens = min(int((rows["num_blocks"] * rows["block_size"]).max()) + 1, _MOST_TIMES)
-        times_ms = _decode_times_ms[key] = np.zeros((len(rows), tokens))
-    return times_ms
+    rows = np.asarray(engines)
+    columns = (rows[name] for name in (*timing, "prefill_speedup"))
+    key = b"".join(np.ascontiguousarray(column).tobytes() for column in columns)
+    if key not in _pass_times_ms:
+        tokens = int((rows["num_blocks"] * rows["block_size"]).max()) + 1
+        _pass_times_ms[key] = (
+            np.zeros((len(rows), min(tokens, _MOST_DECODE_TIMES))),
+            np.zeros((len(rows), min(tokens, _MOST_PREFILL_TIMES))),
+        )
+    return _pass_times_ms[key]
 
 
 def add_free_seqs(seqs: Table[SeqRow], arena: ArenaRow, first: int) -> None:

@@ -124,7 +124,8 @@ def _arm_first_tick(w: World) -> None:
 @kernel
 def _next_source_ms(w: World) -> float:
     """Return when anything beside the events is due next (§2.4), +inf if nothing is."""
-    return min(next_arrival_ms(w), next_stage_ms(w))
+    arrival_ms = next_arrival_ms(w)
+    return arrival_ms if w.clock.has_stages == 0 else min(arrival_ms, next_stage_ms(w))
 
 
 @kernel

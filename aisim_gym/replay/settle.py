@@ -90,13 +90,13 @@ def settle(w: World) -> int:
                 _receive_last_outputs(w)
             clock.phase = PHASE_READY
         if clock.phase == PHASE_READY:
-            if not _activate_ready_workers(w):
+            if _has_due_event(w) and not _activate_ready_workers(w):
                 return STATUS_NEEDS_ROOM
             clock.phase = PHASE_TRANSFERS
         if clock.phase == PHASE_TRANSFERS:
             if clock.has_stages == 1:
                 _end_shared_transfers(w)
-            if clock.is_disaggregated == 1:
+            if clock.is_disaggregated == 1 and _has_due_event(w):
                 _end_transfers(w)
             clock.phase = PHASE_ACTIONS
         if clock.phase == PHASE_ACTIONS:
@@ -116,28 +116,29 @@ def settle(w: World) -> int:
             clock.phase = PHASE_DRIVE_PREFILL
         if clock.phase == PHASE_DRIVE_PREFILL:
             if clock.is_disaggregated == 1:
-                status = _drive(w, PREFILL)
+                status = _drive(w, PREFILL) if _has_candidates(w, PREFILL) else STATUS_SETTLED
                 if status != STATUS_SETTLED:
                     return status
             clock.phase = PHASE_DRIVE_DECODE
         if clock.phase == PHASE_DRIVE_DECODE:
-            status = _drive(w, DECODE)
+            status = _drive(w, DECODE) if _has_candidates(w, DECODE) else STATUS_SETTLED
             if status != STATUS_SETTLED:
                 return status
             clock.is_driven = 1
             clock.phase = PHASE_DRAINED
         if clock.phase == PHASE_DRAINED:
-            if not has_room_for_operations(w, 2):
-                return STATUS_NEEDS_ROOM
-            if settle_drained(w, PREFILL):
-                clock.changed = 1
-            if settle_drained(w, DECODE):
-                clock.changed = 1
+            if w.pools[PREFILL].drain_check + w.pools[DECODE].drain_check > 0:
+                if not has_room_for_operations(w, 2):
+                    return STATUS_NEEDS_ROOM
+                if settle_drained(w, PREFILL):
+                    clock.changed = 1
+                if settle_drained(w, DECODE):
+                    clock.changed = 1
             clock.phase = PHASE_TICK
         if clock.phase == PHASE_TICK:
             if clock.next_sample_ms <= clock.now_ms:
                 return STATUS_SAMPLE
-            while pop_due(clock, w.events, EVENT_TICK) >= 0:
+            while _has_due_event(w) and pop_due(clock, w.events, EVENT_TICK) >= 0:
                 if not is_workload_done(w):
                     sync_fleet(w, clock.now_ms)
                     prepare_metrics(w, PREFILL)
@@ -151,6 +152,12 @@ def settle(w: World) -> int:
 
 
 @kernel
+def _has_due_event(w: World) -> bool:
+    """Return whether a worker is ready, a transfer ends or a tick comes now."""
+    return next_event_ms(w.clock, w.events) <= w.clock.now_ms
+
+
+@kernel
 def _has_more_to_do(w: World) -> bool:
     """Return whether another iteration at this instant could find anything to do."""
     clock = w.clock
@@ -161,7 +168,7 @@ def _has_more_to_do(w: World) -> bool:
         or decode.ready_count + decode.deferred_count > 0
         or prefill.drain_check + decode.drain_check > 0
         or next_pass_end_ms(clock, w.pass_ends) <= clock.now_ms
-        or next_event_ms(clock, w.events) <= clock.now_ms
+        or _has_due_event(w)
         or clock.next_sample_ms <= clock.now_ms
         or due_request(w) != NONE
         or clock.has_stages == 1
@@ -285,6 +292,16 @@ def _submit_tokenized(w: World) -> None:
         submit_prefill(w, request)
         w.clock.changed = 1
         w.clock.progress += 1
+
+
+@kernel
+def _has_candidates(w: World, pool_id: int) -> bool:
+    """Return whether a worker of a pool may start or complete a pass now."""
+    pool = w.pools[pool_id]
+    return bool(
+        pool.ready_count + pool.deferred_count + pool.had_deferred > 0
+        or w.clock.immediate_worker != NONE
+    )
 
 
 @kernel
