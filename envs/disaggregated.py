@@ -124,7 +124,7 @@ class DisaggregatedEnv(ScalingEnv):
     | ``observation`` | "metrics" | name, ``{"name": …, parameters}`` or object |
     | ``action`` | "targets" | likewise |
     | ``reward`` | "cost_slo" | likewise |
-    | ``capture_details`` | False | keep tick history and worker operations in the replay |
+    | ``capture_details`` | False | keep requests, ticks, operations and token gaps for reports |
     | ``render_mode`` | None | "ansi": ``render()`` returns one screen of text |
 
     A workload with a request that no worker can ever hold is refused when the environment is built.

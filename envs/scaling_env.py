@@ -98,6 +98,7 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
                 "fleet": dict(fleet) if isinstance(fleet, Mapping) else fleet,
                 "sla": {"ttft_ms": float(ttft_slo_ms), "itl_ms": float(itl_slo_ms)},
                 "capture_per_request": capture_details,
+                "capture_token_gaps": capture_details,
                 "capture_planner_details": capture_details,
             }
         )

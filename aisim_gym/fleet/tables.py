@@ -71,6 +71,7 @@ class ClockRow(Protocol):
     next_sample_ms: F8  # +inf if none is armed
     sample_ordinal: I8  # periodic samples so far
     captures_requests: I8  # keep the admission log
+    captures_gaps: I8  # keep statistics of the gaps between tokens
     captures_operations: I8  # keep lifecycle operations
     committed_prefill_tokens: I8
     admission_count: I8

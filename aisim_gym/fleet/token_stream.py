@@ -15,6 +15,7 @@ from aisim_gym.metrics.gap_statistics import GAP, NUM_SAMPLES, RATE
 from aisim_gym.metrics.request_times import record_break, weigh_broken_streams
 from aisim_gym.metrics.token_log import (
     append_entry,
+    drop_entries,
     entry_row,
     free_entries,
     move_log,
@@ -105,7 +106,8 @@ def send_tokens(w: World, s: int, entry: int, received_ms: float) -> None:
         seq.first_entry = entry
         seq.oldest_entry = entry
     elif entry == NONE or seq.last_entry == NONE or seq.last_entry < entry - 1:
-        _break_stream(w, s, received_ms)
+        if w.clock.captures_gaps == 1:
+            _break_stream(w, s, received_ms)
         seq.first_entry = entry
         if seq.oldest_entry == NONE:
             seq.oldest_entry = entry
@@ -150,7 +152,7 @@ def _show_first_tokens(w: World, s: int, tokens: int) -> None:
 def close_stream(w: World, s: int) -> None:
     """Count the gaps between the tokens of a request that has completed."""
     seq = w.seqs[s]
-    if seq.oldest_entry == NONE:
+    if seq.oldest_entry == NONE or w.clock.captures_gaps == 0:
         return
     log = w.token_logs[w.ranks[seq.rank].worker]
     weigh_broken_streams(w.requests[seq.request], w.breaks, log, w.log_entries)
@@ -203,6 +205,9 @@ def _oldest_needed_entry(w: World, row: int) -> int:
 
 @kernel
 def _settle(w: World, row: int, before: int, is_final: bool) -> None:
+    if w.clock.captures_gaps == 0:
+        drop_entries(w.token_logs[row], before)
+        return
     settle_entries(
         w.token_logs[row],
         w.log_entries,

@@ -99,6 +99,12 @@ def settle_entries(
 
 
 @kernel
+def drop_entries(log: TokenLogRow, before: int) -> None:
+    """Forget the whole chunks before an entry; nobody has weighed them."""
+    log.first += max(0, before - log.first) // CHUNK * CHUNK
+
+
+@kernel
 def move_log(log: TokenLogRow, entries: Table[EntryRow], start: int, size: int) -> None:
     """Move a log to a larger slice of unused rows; its old one is not used again."""
     for entry in range(log.first, log.next + 1 if log.capacity > 0 else log.first):

@@ -292,6 +292,7 @@ def _fill_clock(
     clock.collects_fpm = 1
     clock.fast_forwards = 1
     clock.captures_requests = int(spec.capture_per_request)
+    clock.captures_gaps = int(spec.capture_token_gaps)
     clock.captures_operations = int(spec.capture_planner_details and math.isfinite(initial_tick_ms))
     clock.immediate_worker = NONE
     clock.livelocked_worker = NONE

@@ -1,5 +1,6 @@
 """The few numbers of a run that a comparison of planners shows (policies.md §18.3)."""
 
+import math
 from dataclasses import dataclass
 
 from aisim_gym.replay import Replay
@@ -60,7 +61,7 @@ def headline(
         slo_attainment_frac=good / max(summary["num_requests"], 1),
         ttft_p50_ms=summary["median_ttft_ms"],
         ttft_p99_ms=summary["p99_ttft_ms"],
-        itl_p50_ms=summary["median_itl_ms"],
-        itl_p99_ms=summary["p99_itl_ms"],
+        itl_p50_ms=summary.get("median_itl_ms", math.nan),
+        itl_p99_ms=summary.get("p99_itl_ms", math.nan),
         num_scale_events=report.scale_events.total,
     )

@@ -42,7 +42,6 @@ def summarize_run(replay: Replay, completed: CompletedRequests) -> dict[str, Any
     gpu_seconds = prefill_seconds * prefill_gpus + decode_seconds * decode_gpus
     encoder_seconds = int(encoder.num_gpus) * float(clock.now_ms) / 1000.0
     gpu_seconds += encoder_seconds
-    gaps, buckets = state.gap_statistics()
     return {
         "kv_eviction_policy": "lru",
         "committed_prefill_tokens": int(clock.committed_prefill_tokens),
@@ -78,9 +77,9 @@ def summarize_run(replay: Replay, completed: CompletedRequests) -> dict[str, Any
         **Distribution.of_values(completed.ttft_ms).named("ttft_ms"),
         **Distribution.of_values(completed.ttst_ms).named("ttst_ms"),
         **Distribution.of_values(completed.tpot_ms).named("tpot_ms"),
-        **Distribution.of_sketch(gaps, buckets, GAP).named("itl_ms"),
+        **_of_gaps(replay, GAP, "itl_ms"),
         **Distribution.of_values(completed.e2e_ms).named("e2e_latency_ms"),
-        **Distribution.of_sketch(gaps, buckets, RATE).named("output_token_throughput_per_user"),
+        **_of_gaps(replay, RATE, "output_token_throughput_per_user"),
     }
 
 
@@ -89,6 +88,14 @@ def gpus_per_worker(spec: ReplaySpec) -> tuple[int, int]:
     if isinstance(spec.fleet, AggregatedFleet):
         return 0, spec.fleet.engine.gpus_per_worker
     return spec.fleet.prefill.gpus_per_worker, spec.fleet.decode.gpus_per_worker
+
+
+def _of_gaps(replay: Replay, sample: int, metric: str) -> dict[str, float]:
+    """Return the statistics of token gaps or their rates; they exist only if they are captured."""
+    if not replay.spec.capture_token_gaps:
+        return {}
+    statistics, buckets = replay.state.gap_statistics()
+    return Distribution.of_sketch(statistics, buckets, sample).named(metric)
 
 
 def _encoder_cost(encoder: EncoderRow, encoder_seconds: float) -> dict[str, Any]:

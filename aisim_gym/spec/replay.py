@@ -36,6 +36,9 @@ class ReplaySpec(SpecModel):
         description="Delay of KV events on their way to the router, ms (kv_router only)",
     )
     capture_per_request: Flag = Field(default=True, description="Keep a record per request")
+    capture_token_gaps: Flag = Field(
+        default=True, description="Keep statistics of the gaps between tokens, for the summary"
+    )
     capture_planner_details: Flag = Field(
         default=True, description="Keep the lifecycle operations of workers"
     )
