@@ -8,7 +8,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from aisim_gym.replay import Replay, ScalingDecision, ScalingPolicy, ScalingSnapshot
+    from aisim_gym.replay import (
+        Replay,
+        ReplayBatch,
+        ScalingDecision,
+        ScalingPolicy,
+        ScalingSnapshot,
+    )
     from aisim_gym.report import summarize
     from aisim_gym.spec import ReplaySpec, load_spec
     from aisim_gym.workload import RequestTable, load_workload, requests_from_arrays
@@ -17,6 +23,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Replay": "aisim_gym.replay",
+    "ReplayBatch": "aisim_gym.replay",
     "ReplaySpec": "aisim_gym.spec",
     "RequestTable": "aisim_gym.workload",
     "ScalingDecision": "aisim_gym.replay",
@@ -30,6 +37,7 @@ _HOMES = {
 
 __all__ = [
     "Replay",
+    "ReplayBatch",
     "ReplaySpec",
     "RequestTable",
     "ScalingDecision",

@@ -287,7 +287,7 @@ def _start_pass(w: World, row: int) -> bool:
         if work.is_undone == 1:
             is_undone = True
     if is_undone:
-        sync_fleet(w, now_ms)
+        sync_fleet(w)
         if worker.progress_seen != w.clock.progress:
             worker.progress_seen = w.clock.progress
             worker.undone_passes = 0

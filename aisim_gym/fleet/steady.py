@@ -66,6 +66,7 @@ def plan_decode(w: World, row: int) -> int:
     for r in range(worker.first_rank, worker.first_rank + engine.dp_size):
         if _reserves_next(w, r):
             return 0
+        w.ranks[r].steady_seqs = 0
         if is_rank_startable(w, r):
             passes = min(passes, steady_passes(w, engine, w.ranks[r], last_entry) - ends_apart)
             if passes <= 0:
@@ -168,21 +169,12 @@ def end_decode(w: World, row: int) -> int:
 
 
 @kernel
-def sync_fleet(w: World, until_ms: float) -> float:
-    """Make visible what all workers have done up to a time.
-
-    Returns:
-        The last pass end up to then that was not an event; -inf if there was none.
-    """
-    last_ms = -math.inf
+def sync_fleet(w: World) -> None:
+    """Make visible what all workers have done up to now."""
     for i in range(w.pools[DECODE].live_count):
         row = int(w.rosters[ROSTER_LIVE + DECODE, i])
         if w.workers[row].steady_passes > 0:
-            ended = _count_ended(w, row, until_ms)
-            if ended > 0:
-                _sync_worker(w, row, ended)
-                last_ms = max(last_ms, _end_ms(w, row, ended))
-    return last_ms
+            _sync_worker(w, row, _count_ended(w, row, w.clock.now_ms))
 
 
 @kernel
@@ -261,7 +253,7 @@ def _write_ends(w: World, row: int, passes: int) -> int:
     for n in range(passes):
         end_ms = start_ms
         for r in range(worker.first_rank, worker.first_rank + engine.dp_size):
-            count = int(w.ranks[r].steady_seqs) if is_rank_startable(w, r) else 0
+            count = int(w.ranks[r].steady_seqs)
             if count > 0:
                 tokens = int(w.ranks[r].steady_tokens) + n * count
                 end_ms = max(end_ms, start_ms + cached_decode_ms(engine, times_ms, count, tokens))
@@ -329,7 +321,7 @@ def _publish(w: World, row: int, passes: int) -> None:
 
 @kernel
 def _sync_worker(w: World, row: int, passes: int) -> None:
-    """Make visible what the first so many passes have done, at least one; another is in flight."""
+    """Make visible what the first so many passes have done; another is in flight."""
     worker = w.workers[row]
     if passes <= worker.steady_published:
         return

@@ -8,6 +8,7 @@ from aisim_gym.replay.policy import (
     ScalingPolicy,
     describe_fleet,
 )
+from aisim_gym.replay.batch import ReplayBatch
 from aisim_gym.replay.replay import Progress, Replay, StepOutcome, TickRecord
 from aisim_gym.replay.snapshot import (
     ForwardPassMetrics,
@@ -22,6 +23,7 @@ __all__ = [
     "PoolSnapshot",
     "Progress",
     "Replay",
+    "ReplayBatch",
     "RoleDescription",
     "ScalingDecision",
     "ScalingLimits",

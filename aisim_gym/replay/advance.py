@@ -50,7 +50,7 @@ def advance(w: World) -> int:
     status = _advance(w)
     if status == STATUS_NEEDS_ROOM:
         return status
-    sync_fleet(w, w.clock.now_ms)
+    sync_fleet(w)
     if status in (STATUS_DONE, STATUS_TIME_LIMIT):
         settle_logs(w)
     return status

@@ -140,7 +140,7 @@ def settle(w: World) -> int:
                 return STATUS_SAMPLE
             while _has_due_event(w) and pop_due(clock, w.events, EVENT_TICK) >= 0:
                 if not is_workload_done(w):
-                    sync_fleet(w, clock.now_ms)
+                    sync_fleet(w)
                     prepare_metrics(w, PREFILL)
                     prepare_metrics(w, DECODE)
                     clock.tick_shown = 1
