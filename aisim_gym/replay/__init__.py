@@ -1,5 +1,6 @@
 """The replay: clock, settle loop, ticks, snapshots, decisions."""
 
+from aisim_gym.replay.batch import ReplayBatch
 from aisim_gym.replay.decision import ScalingDecision
 from aisim_gym.replay.policy import (
     FleetDescription,
@@ -8,7 +9,6 @@ from aisim_gym.replay.policy import (
     ScalingPolicy,
     describe_fleet,
 )
-from aisim_gym.replay.batch import ReplayBatch
 from aisim_gym.replay.replay import Progress, Replay, StepOutcome, TickRecord
 from aisim_gym.replay.snapshot import (
     ForwardPassMetrics,
