@@ -69,6 +69,7 @@ def cancel(t: RankTables, engine: EngineRow, rank: RankRow, s: int) -> None:
         remove_from_load(rank, seq)
         rank.reserved_seqs -= 1
     elif seq.status != SEQ_HELD:
+        rank.steady_is_summed = 0
         unlink(t.queues[QUEUES_PER_RANK * rank.id + RUNNING], t.seqs, s)
     release_blocks(t, rank, seq, False)
     if frees:

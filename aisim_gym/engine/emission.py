@@ -30,6 +30,7 @@ from aisim_gym.tables import Table
 def begin_work(engine: EngineRow, rank: RankRow, work: PassRow) -> None:
     """Clear the work row for a new pass; a rank that idles in a group pass leaves it so."""
     rank.passes += 1
+    rank.steady_is_summed = 0
     work.budget = engine.max_batched_tokens
     work.preempted = 0
     work.num_prefill = 0

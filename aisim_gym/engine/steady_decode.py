@@ -80,6 +80,13 @@ def steady_passes(
     tokens = 0
     squares = 0
     s = running.first
+    if rank.steady_is_summed == 1 and running.count > 0:
+        passes, tokens, squares = (
+            rank.steady_next_passes,
+            rank.steady_next_tokens,
+            rank.steady_next_squares,
+        )
+        s = NONE
     while s != NONE:
         seq = t.seqs[s]
         length = seq_length(seq)
@@ -189,6 +196,9 @@ def advance_decodes(
     block_size = engine.block_size
     taken = 0
     ended = 0
+    passes = engine.num_blocks * block_size
+    tokens = 0
+    squares = 0
     s = t.queues[QUEUES_PER_RANK * rank.id + RUNNING].first
     while s != NONE:
         seq = t.seqs[s]
@@ -202,9 +212,19 @@ def advance_decodes(
             fresh = blocks_for(seq.computed_tokens, block_size) - held_blocks
             seq.private_blocks += fresh
             taken += fresh
-        if remaining_tokens(engine, seq) == 0:
+        remaining = remaining_tokens(engine, seq)
+        if remaining == 0:
             ended += 1
+        else:
+            length = seq_length(seq)
+            passes = min(passes, remaining)
+            tokens += length
+            squares += length * length
         s = seq.next
+    rank.steady_is_summed = 1
+    rank.steady_next_passes = passes
+    rank.steady_next_tokens = tokens
+    rank.steady_next_squares = squares
     if taken > 0:
         evictions = taken - free_blocks(engine, rank)
         if evictions > 0:

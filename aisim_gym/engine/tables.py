@@ -118,6 +118,10 @@ class RankRow(Protocol):
     steady_seqs: I8  # steady decode: its batch,
     steady_tokens: I8  # sum of the lengths at its first pass, and of the squares
     steady_squares: I8
+    steady_is_summed: I8  # 1: the next three are known
+    steady_next_tokens: I8  # the sums at the next pass, if it is one of steady decode,
+    steady_next_squares: I8
+    steady_next_passes: I8  # and passes until a request ends
     num_draws: I8  # numbers drawn for speculative decoding
     preemptions: I8
     passes: I8  # passes run by this rank, marks who was scheduled in the current one

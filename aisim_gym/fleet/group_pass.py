@@ -48,6 +48,7 @@ from aisim_gym.fleet.steady import (
     cut_short_all,
     end_decode,
     plan_decode,
+    show_all_tokens,
     start_decode,
     sync_fleet,
 )
@@ -265,6 +266,7 @@ def _start_pass(w: World, row: int) -> bool:
     worker = w.workers[row]
     engine = w.engines[worker.pool]
     now_ms = w.clock.now_ms
+    show_all_tokens(w, row)
     worker.is_busy = 1
     worker.pass_start_ms = now_ms
     worker.pass_end_ms = now_ms

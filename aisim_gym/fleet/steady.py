@@ -161,9 +161,9 @@ def end_decode(w: World, row: int) -> int:
     log.next += 1
     _put_in_flight(w, row, passes)
     _catch_up(w, row, passes)
+    worker.steady_stale_rows = 1
     for r in range(worker.first_rank, worker.first_rank + engine.dp_size):
         _sum_pass(w, r, passes)
-        _show_tokens(w, r, int(log.next) - 1, 0)
         w.passes[r].signal_count = w.passes[r].num_decode
     return int(log.next) - 1
 
@@ -175,6 +175,32 @@ def sync_fleet(w: World) -> None:
         row = int(w.rosters[ROSTER_LIVE + DECODE, i])
         if w.workers[row].steady_passes > 0:
             _sync_worker(w, row, _count_ended(w, row, w.clock.now_ms))
+        else:
+            show_all_tokens(w, row)
+
+
+@kernel
+def show_all_tokens(w: World, row: int) -> None:
+    """Tell the requests of a worker of all their visible tokens, unless they know.
+
+    Between steady decode and this they only know of breaks in their streams. A pass that runs on
+    its own tells of its tokens itself, so this comes before.
+    """
+    worker = w.workers[row]
+    if worker.steady_stale_rows == 0:
+        return
+    worker.steady_stale_rows = 0
+    entry = int(w.token_logs[row].next) - 1
+    fresh = 0
+    if worker.steady_passes > 0:
+        fresh = int(worker.steady_published - worker.steady_applied)
+    for r in range(worker.first_rank, worker.first_rank + w.engines[worker.pool].dp_size):
+        s = w.queues[QUEUES_PER_RANK * r + RUNNING].first
+        while s != NONE:
+            tokens = int(w.seqs[s].generated_tokens) + fresh
+            if tokens > 0:
+                show_tokens(w, s, tokens, entry)
+            s = w.seqs[s].next
 
 
 @kernel
@@ -324,6 +350,7 @@ def _sync_worker(w: World, row: int, passes: int) -> None:
     """Make visible what the first so many passes have done; another is in flight."""
     worker = w.workers[row]
     if passes <= worker.steady_published:
+        show_all_tokens(w, row)
         return
     _publish(w, row, passes)
     _put_in_flight(w, row, passes)
@@ -335,8 +362,9 @@ def _sync_worker(w: World, row: int, passes: int) -> None:
         if w.clock.collects_fpm == 1:
             write_fpm(w.fpms[r], w.passes[r], wall_ms)
             w.fpms[r].published_ms = worker.pass_end_ms
-        _show_tokens(w, r, int(w.token_logs[row].next) - 1, passes - int(worker.steady_applied))
         commit_gauges(w, r)
+    worker.steady_stale_rows = 1
+    show_all_tokens(w, row)
     if passes < worker.steady_passes:
         _put_in_flight(w, row, passes + 1)
 
@@ -351,22 +379,6 @@ def _sum_pass(w: World, r: int, n: int) -> None:
     work.decode_tokens = rank.steady_tokens + before * count
     work.decode_squares = rank.steady_squares + before * (2 * rank.steady_tokens + before * count)
     work.timed_tokens = work.decode_tokens
-
-
-@kernel
-def _show_tokens(w: World, r: int, entry: int, fresh: int) -> None:
-    """Bring the times of a rank's requests up to an entry of the log.
-
-    Args:
-        w: Modified in place.
-        r: The rank.
-        entry: In which they all got a token.
-        fresh: Tokens that are visible, but their sequences do not know of.
-    """
-    s = w.queues[QUEUES_PER_RANK * r + RUNNING].first
-    while s != NONE:
-        show_tokens(w, s, int(w.seqs[s].generated_tokens) + fresh, entry)
-        s = w.seqs[s].next
 
 
 @kernel

@@ -128,6 +128,7 @@ class WorkerRow(Protocol):
     steady_start_ms: F8  # start of the first of them
     steady_entry: I8  # their first entry in the token log
     steady_published: I8  # passes whose end is visible
+    steady_stale_rows: I8  # 1: requests were not told of all their visible tokens
     steady_applied: I8  # passes that sequences and blocks know of
     steady_block_rows: I8  # rows of the block and of the node table that are set aside for them
     steady_node_rows: I8
