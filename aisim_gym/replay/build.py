@@ -74,6 +74,10 @@ from aisim_gym.workload import RequestTable, build_prompt_blocks
 _ROLES = {"aggregated": ROLE_AGGREGATED, "prefill": ROLE_PREFILL, "decode": ROLE_DECODE}
 
 
+SPARE_WORKERS = 128
+"""Rows of workers that are there for a planner from the beginning."""
+
+
 def build_world(spec: ReplaySpec, requests: RequestTable, initial_tick_ms: float) -> WorldState:
     """Return the tables of a run at time 0, before anything has happened.
 
@@ -101,8 +105,11 @@ def build_world(spec: ReplaySpec, requests: RequestTable, initial_tick_ms: float
     backend = world_class.backend
     _check_supported(spec)
 
-    num_workers = sum(counts)
+    # Rows of workers are not used twice: with a planner there will be more.
+    spare_workers = SPARE_WORKERS if math.isfinite(initial_tick_ms) else 0
+    num_workers = sum(counts) + spare_workers
     num_ranks = int(counts[0] * engines[PREFILL].dp_size + counts[1] * engines[DECODE].dp_size)
+    num_ranks += spare_workers * int(engines[DECODE].dp_size)
     is_disaggregated = not isinstance(fleet, AggregatedFleet)
     request_rows, contents = _fill_requests(requests, fleet.block_size)
     num_sessions = max(0, len(requests.session_starts) - 1)
@@ -128,7 +135,7 @@ def build_world(spec: ReplaySpec, requests: RequestTable, initial_tick_ms: float
         breaks=np.zeros(1024, np.float64),
         break_heads=make_heads(),
         token_logs=make_table(TokenLogRow, num_workers),
-        log_entries=make_table(EntryRow, 8 * SMALLEST_LOG * num_workers),
+        log_entries=make_table(EntryRow, 8 * SMALLEST_LOG * sum(counts)),
         statistics=make_table(StatisticsRow, NUM_SAMPLES * (num_workers + 1)),
         buckets=np.zeros((NUM_SAMPLES, NUM_BUCKETS), np.int64),
         handoffs=make_table(HandoffRow, len(requests) if is_disaggregated else 0),
