@@ -195,7 +195,9 @@ def advance_decodes(
     """
     block_size = engine.block_size
     taken = 0
+    completed = 0
     ended = 0
+    waits_for_rows = False
     passes = engine.num_blocks * block_size
     tokens = 0
     squares = 0
@@ -212,6 +214,16 @@ def advance_decodes(
             fresh = blocks_for(seq.computed_tokens, block_size) - held_blocks
             seq.private_blocks += fresh
             taken += fresh
+        if engine.prefix_caching == 1 and (
+            seq.computed_tokens >= (seq.resident_blocks + 1) * block_size
+        ):
+            if seq.resident_blocks >= seq.shared_blocks:  # what make_resident does then
+                fresh = seq.computed_tokens // block_size - seq.resident_blocks
+                seq.resident_blocks += fresh
+                seq.private_blocks -= fresh
+                completed += fresh
+            else:
+                waits_for_rows = True
         remaining = remaining_tokens(engine, seq)
         if remaining == 0:
             ended += 1
@@ -229,14 +241,15 @@ def advance_decodes(
         evictions = taken - free_blocks(engine, rank)
         if evictions > 0:
             evict_blocks(t, rank, evictions)
-        rank.private_blocks += taken
-    if engine.prefix_caching == 0 and ended == 0:
+    rank.private_blocks += taken - completed
+    rank.resident_blocks += completed
+    if not waits_for_rows and ended == 0:
         return
     s = t.queues[QUEUES_PER_RANK * rank.id + RUNNING].first
     while s != NONE:
         seq = t.seqs[s]
         following = seq.next
-        if seq.computed_tokens >= (seq.resident_blocks + 1) * block_size:
+        if waits_for_rows:
             make_resident(t, engine, rank, seq, seq.computed_tokens)
         if ended > 0 and remaining_tokens(engine, seq) == 0:
             seq.signal_tokens = 1
