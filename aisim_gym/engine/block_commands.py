@@ -172,7 +172,8 @@ def block_demand(t: RankTables, engine: EngineRow, rank: RankRow) -> int:
     """Return how many rows the next pass may take, at most.
 
     One for what each sequence that ends leaves behind; one per block that may become resident, if
-    any are shared; and if somebody may be preempted, one per block that is in use.
+    any are shared; and if somebody may be preempted, one per block in use, then or now. Eviction
+    may free none: it can take blocks from what an ended sequence left behind.
     """
     if engine.prefix_caching == 0:
         return 0
@@ -182,12 +183,13 @@ def block_demand(t: RankTables, engine: EngineRow, rank: RankRow) -> int:
     if engine.max_batched_tokens < UNLIMITED:
         tokens = engine.max_batched_tokens
     growth = tokens // engine.block_size + seqs * (2 + engine.draft_tokens // engine.block_size)
-    demand = seqs
-    if len(t.contents) > 0:
-        demand += min(engine.num_blocks - rank.resident_blocks, growth)
-    if engine.preemption != PREEMPT_NONE and growth > (
+    may_preempt = engine.preemption != PREEMPT_NONE and growth > (
         free_blocks(engine, rank) + rank.evictable_blocks
-    ):
+    )
+    demand = seqs
+    if may_preempt or len(t.contents) > 0:
+        demand += min(growth, engine.num_blocks)
+    if may_preempt:
         demand += rank.resident_blocks - rank.evictable_blocks
     return demand
 

@@ -108,3 +108,29 @@ def test_cancelling_a_request_that_never_ran_frees_no_capacity() -> None:
     t = BlockRank()
     t.cancel(t.submit(8, 0))
     assert (t.queued(WAITING), t.rank.queued_new, t.rank.capacity_generation) == ([], 0, 0)
+
+
+# Rows of the block table
+
+
+def test_rows_are_announced_for_blocks_that_replace_what_an_ended_request_left_behind() -> None:
+    """Evicting blocks of its one row frees no row; ``run_pass`` checks the announcement."""
+    t = BlockRank()
+    t.submit(31, 2)
+    t.run_to_end()
+    assert len(t.blocks) - t.arena.block_free_count == 1
+    t.submit(24, 2, [1, 2, 3, 4, 5, 6])
+    t.run_pass()
+    assert len(t.blocks) - t.arena.block_free_count == 7
+
+
+@pytest.mark.parametrize("prefix_caching", [0, 1])
+def test_rows_are_announced_for_whoever_is_preempted_in_the_pass_that_computes_it(
+    prefix_caching: int,
+) -> None:
+    t = BlockRank(num_blocks=6, prefix_caching=prefix_caching, max_batched_tokens=30)
+    t.submit(11, 20)
+    t.submit(11, 20)
+    for _ in range(20):
+        t.run_pass()
+    assert t.rank.preemptions > 0

@@ -17,6 +17,7 @@ from aisim_gym.engine.kv_pool import (
     make_resident,
     release_blocks,
 )
+from aisim_gym.engine.seq_rows import delete_seq
 from aisim_gym.engine.tables import NONE
 from aisim_gym.tables import grow_table
 
@@ -29,31 +30,25 @@ def pool(num_blocks: int = 8, num_rows: int = 64, prefix_caching: int = 1) -> Ra
 def hits(t: RankTables, s: int) -> tuple[int, int]:
     """Return (resident leading blocks, of these in use) of a sequence's prompt."""
     complete = int(t.seqs[s].prompt_tokens) // BLOCK_SIZE
-    return count_hits(t.engine, t.rank, t.seqs[s], t.blocks, t.contents, complete)
+    return count_hits(t, t.engine, t.rank, t.seqs[s], complete)
 
 
 def take(t: RankTables, s: int, tokens: int, hit_blocks: int = 0) -> bool:
     """Allocate blocks up to a number of tokens."""
-    return allocate(
-        t.engine,
-        t.rank,
-        t.seqs[s],
-        t.blocks,
-        t.arena,
-        t.entries,
-        t.contents,
-        tokens,
-        hit_blocks,
-    )
+    return allocate(t, t.engine, t.rank, t.seqs[s], tokens, hit_blocks)
 
 
 def finish(t: RankTables, s: int, tokens: int) -> None:
     """Compute a number of tokens: complete blocks become resident."""
-    make_resident(t.engine, t.rank, t.seqs[s], t.blocks, t.arena, t.entries, t.contents, tokens)
+    make_resident(t, t.engine, t.rank, t.seqs[s], tokens)
 
 
-def release(t: RankTables, s: int) -> None:
-    release_blocks(t.rank, t.seqs[s], t.blocks, t.entries)
+def release(t: RankTables, s: int, *, returns: bool = False) -> None:
+    release_blocks(t, t.rank, t.seqs[s], returns)
+
+
+def rows_in_use(t: RankTables) -> int:
+    return len(t.blocks) - int(t.arena.block_free_count)
 
 
 def run_prompt(t: RankTables, *identities: int) -> int:
@@ -180,16 +175,77 @@ def test_new_block_is_taken_only_when_a_block_boundary_is_crossed() -> None:
         assert t.rank.private_blocks == blocks
 
 
-def test_generated_blocks_are_found_again_by_their_own_request_only() -> None:
+def test_blocks_that_nobody_else_has_take_no_rows_while_their_request_lives() -> None:
     t = pool()
-    s = t.new_seq([1], 4, output_tokens=8)
-    t.seqs[s].generated_tokens = 5
-    assert take(t, s, 8)
-    finish(t, s, 8)
+    s = t.new_seq([1], 16)
+    take(t, s, 16)
+    finish(t, s, 16)
+    assert (t.rank.resident_blocks, rows_in_use(t)) == (4, 1)
+    assert (t.seqs[s].resident_blocks, t.seqs[s].listed_blocks) == (4, 1)
+
+
+def test_what_an_ended_request_leaves_behind_is_one_row_that_is_evicted_block_by_block() -> None:
+    t = pool(num_blocks=6)
+    s = t.new_seq([1], 16)
+    take(t, s, 16)
+    finish(t, s, 16)
     release(t, s)
-    own = count_hits(t.engine, t.rank, t.seqs[s], t.blocks, t.contents, 2)
-    assert own == (2, 0)
+    release(t, run_prompt(t, 2))
+    assert eviction_order(t) == [(NONE, 3), (1, 1), (2, 1)]
+    evict(t, 3)  # one block is free
+    assert eviction_order(t) == [(NONE, 1), (1, 1), (2, 1)]
+    assert (t.rank.resident_blocks, t.rank.evictable_blocks, rows_in_use(t)) == (3, 3, 3)
+    evict(t, 2)
+    assert eviction_order(t) == [(2, 1)]
+    assert (t.rank.resident_blocks, t.rank.evictable_blocks, rows_in_use(t)) == (1, 1, 1)
+
+
+def preempted(t: RankTables) -> int:
+    """Return a request with a shared, an own and a generated block that was preempted."""
+    s = t.new_seq([1], 8, output_tokens=8)
+    t.seqs[s].was_admitted = 1
+    t.seqs[s].generated_tokens = 5
+    assert take(t, s, 12)
+    finish(t, s, 12)
+    release(t, s, returns=True)
+    return s
+
+
+def own_hits(t: RankTables, s: int) -> tuple[int, int]:
+    return count_hits(t, t.engine, t.rank, t.seqs[s], 3)
+
+
+def test_generated_blocks_are_found_again_by_their_own_preempted_request_only() -> None:
+    t = pool()
+    s = preempted(t)
+    assert own_hits(t, s) == (3, 0)
+    assert rows_in_use(t) == 3
     assert hits(t, t.new_seq([1, 2], 8)) == (1, 0)
+    assert take(t, s, 13, hit_blocks=3)
+    assert t.seqs[s].listed_blocks == 3
+    assert (t.rank.evictable_blocks, t.rank.private_blocks) == (0, 1)
+    finish(t, s, 13)
+    release(t, s)
+    assert len(eviction_order(t)) == 3
+
+
+def test_deepest_block_of_a_preempted_request_is_evicted_first() -> None:
+    t = pool(num_blocks=3)
+    s = preempted(t)
+    evict(t, 1)
+    assert own_hits(t, s) == (2, 0)
+    evict(t, 1)
+    assert own_hits(t, s) == (1, 0)
+
+
+def test_blocks_completed_after_the_return_of_a_request_are_counted_only() -> None:
+    t = pool()
+    s = preempted(t)
+    assert take(t, s, 16, hit_blocks=3)
+    finish(t, s, 16)
+    assert (t.seqs[s].resident_blocks, t.seqs[s].listed_blocks, rows_in_use(t)) == (4, 3, 3)
+    release(t, s)
+    assert eviction_order(t)[0] == (NONE, 1)
 
 
 def test_copies_of_one_block_are_found_oldest_first() -> None:
@@ -289,46 +345,105 @@ class ModelPool:
                 self.lru.append(copy)
 
 
-def eviction_order(t: RankTables) -> list[int]:
+def eviction_order(t: RankTables) -> list[tuple[int, int]]:
+    """Return (identity, number of blocks) of all rows without users, evicted first."""
     order, b = [], int(t.rank.lru_first)
     while b != NONE:
-        order.append(int(t.blocks[b].content))
+        order.append((int(t.blocks[b].content), int(t.blocks[b].num_blocks)))
         b = int(t.blocks[b].lru_next)
     return order
 
 
-Step = tuple[list[int], bool]
-PROMPTS = st.lists(st.integers(0, 5), min_size=1, max_size=5)
+PROMPTS = st.lists(st.integers(0, 5), max_size=4)
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["start", "start", "duplicate", "end", "preempt", "return", "cancel"]),
+        PROMPTS,
+        st.integers(0, 4),
+    ),
+    max_size=60,
+)
+Step = tuple[str, list[int], int]
 
 
-@given(st.lists(st.tuples(PROMPTS, st.booleans()), max_size=40), st.integers(2, 9))
-@example([([1, 2], True), ([1, 2], False), ([3], False), ([1, 2], True)], 3)
-def test_pool_agrees_with_a_model_of_lists(steps: list[Step], num_blocks: int) -> None:
-    """A step starts a prompt, with the cache or as a duplicate; what does not fit ends the oldest.
+@given(STEPS, st.integers(2, 14))
+@example([("start", [1, 2], 0), ("end", [], 0), ("start", [3], 0), ("start", [1, 2], 0)], 3)
+@example([("start", [], 4), ("preempt", [], 0), ("start", [], 2), ("return", [], 0)], 5)
+@example([("start", [], 4), ("end", [], 0), ("start", [1], 2), ("start", [], 2)], 6)
+def test_pool_agrees_with_a_model_that_has_one_object_per_block(
+    steps: list[Step], num_blocks: int
+) -> None:
+    """A step starts a prompt, as a duplicate without the cache, or acts on the oldest request.
 
-    Block k of a prompt is identified by the whole prompt up to k, as in a real workload.
+    The prompt's first blocks are shared: each is identified by the whole prompt up to it, as in a
+    real workload. The others are its own. Requests end, are preempted, return or are cancelled.
     """
-    t, model = pool(num_blocks=num_blocks, num_rows=16), ModelPool(num_blocks)
+    t, model = pool(num_blocks=num_blocks, num_rows=256), ModelPool(num_blocks)
     names: dict[tuple[int, ...], int] = {}
+    identities: dict[int, list[int]] = {}
     running: list[tuple[int, list[list[int]]]] = []
-    for prompt, uses_cache in steps:
-        prefixes = [tuple(prompt[: k + 1]) for k in range(len(prompt))]
-        identities = [names.setdefault(prefix, len(names)) for prefix in prefixes]
-        tokens = BLOCK_SIZE * len(prompt)
-        s = t.new_seq(identities, tokens)
-        hit_blocks, _ = hits(t, s)
-        assert hit_blocks == model.hits(identities)
+    waiting: list[int] = []
+
+    def start(s: int, *, uses_cache: bool) -> bool:
+        tokens = BLOCK_SIZE * len(identities[s])
+        hit_blocks, hit_in_use = hits(t, s)
+        found = model.hits(identities[s])
+        assert hit_blocks == found
+        assert hit_in_use == sum(
+            copy[1] > 0 for copy in map(model.find, identities[s][:found]) if copy is not None
+        )
         hit_blocks = hit_blocks if uses_cache else 0
-        copies = model.start(identities, hit_blocks)
+        copies = model.start(identities[s], hit_blocks)
         assert take(t, s, tokens, hit_blocks) == (copies is not None)
-        if copies is not None:
-            finish(t, s, tokens)
-            running.append((s, copies))
-        elif running:
-            oldest, its_copies = running.pop(0)
-            release(t, oldest)
-            model.stop(its_copies)
-        assert eviction_order(t) == [copy[0] for copy in model.lru]
-        assert t.rank.resident_blocks == len(model.copies)
-        assert active_blocks(t.rank) == len(model.copies) - len(model.lru)
-        assert t.arena.block_free_count == len(t.blocks) - t.rank.resident_blocks
+        if copies is None:
+            return False
+        finish(t, s, tokens)
+        t.seqs[s].was_admitted = 1
+        running.append((s, copies))
+        return True
+
+    def forget(s: int) -> None:
+        delete_seq(t.rank, t.seqs, t.arena, t.entries, t.entry_heads, s)
+        del identities[s]
+
+    for what, prompt, num_own in steps:
+        if what in ("start", "duplicate") and len(prompt) + num_own > 0:
+            prefixes = [tuple(prompt[: k + 1]) for k in range(len(prompt))]
+            shared = [names.setdefault(prefix, len(names)) for prefix in prefixes]
+            s = t.new_seq(shared, BLOCK_SIZE * (len(shared) + num_own))
+            own = int(t.seqs[s].private_base)
+            identities[s] = [*shared, *range(own, own + num_own)]
+            if not start(s, uses_cache=what == "start"):
+                forget(s)
+        elif what in ("end", "preempt") and running:
+            s, copies = running.pop(0)
+            release(t, s, returns=what == "preempt")
+            model.stop(copies)
+            if what == "preempt":
+                waiting.append(s)
+        elif what == "return" and waiting and start(waiting[0], uses_cache=True):
+            waiting.pop(0)
+        elif what == "cancel" and waiting:
+            s = waiting.pop(0)
+            release(t, s)
+        if what in ("end", "cancel"):
+            known = {s for s, _ in running} | set(waiting)
+            for s in identities.keys() - known:
+                forget(s)
+        check_pool(t, model, set(names.values()))
+
+
+def check_pool(t: RankTables, model: ModelPool, shared: set[int]) -> None:
+    """Compare eviction order and counts; of blocks that are not shared only how many there are."""
+    rows = eviction_order(t)
+    order = [content for content, count in rows for _ in range(count)]
+    expected = [copy[0] for copy in model.lru]
+    assert [content if content in shared else NONE for content in order] == [
+        content if content in shared else NONE for content in expected
+    ]
+    assert t.rank.resident_blocks == len(model.copies)
+    assert t.rank.evictable_blocks == len(model.lru)
+    assert active_blocks(t.rank) == len(model.copies) - len(model.lru)
+    assert rows_in_use(t) <= len(model.copies)
+    in_use = {id(copy) for copy in model.copies if copy[0] in shared and copy[1] > 0}
+    assert rows_in_use(t) >= len(rows) + len(in_use)

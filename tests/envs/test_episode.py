@@ -10,6 +10,8 @@ import pytest
 from gymnasium.error import ResetNeeded
 
 from aisim_gym.envs import ScalingEnv
+from aisim_gym.fleet.tables import DECODE, PREFILL
+from aisim_gym.replay.paid_time import pool_worker_seconds
 from aisim_gym.workload import (
     RequestTable,
     requests_from_arrays,
@@ -258,7 +260,8 @@ def test_rewards_add_up_to_the_cost_of_the_run(
     env = make_env(env_id, **workload)
     seen = play(env, seed=2)
     steps = [step[4] for step in seen[1:]]
-    paid_s = float(np.asarray(env.replay.state.pools)["worker_seconds"].sum())
+    world = env.replay.state.world()
+    paid_s = sum(pool_worker_seconds(world, pool_id) for pool_id in (PREFILL, DECODE))
     assert sum(info["gpu_hours"] for info in steps) == pytest.approx(paid_s / 3600.0)
     assert sum(info["duration_s"] for info in steps) == pytest.approx(env.replay.now_ms / 1000.0)
     rows = np.asarray(env.replay.state.requests)

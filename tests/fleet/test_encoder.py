@@ -1,9 +1,8 @@
-"""The encoder pool: batches, deliveries, what is in flight and what is paid for (§17.1)."""
+"""The encoder pool: batches, deliveries and what is in flight (replay-runtime.md §17.1)."""
 
 import math
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,7 +11,6 @@ from aisim_gym.fleet.encoder import (
     EncoderRow,
     enter_encoder,
     next_encoder_ms,
-    pay_encoders,
     start_batches,
 )
 from aisim_gym.fleet.timers import TimerHeapRow, TimerRow, pop_timer
@@ -31,7 +29,6 @@ class Pool:
     ) -> None:
         self.encoder = make_table(EncoderRow, 1)[0]
         self.encoder.num_instances = num_instances
-        self.encoder.num_gpus = 2 * num_instances
         self.encoder.preprocess_ms = preprocess_ms
         self.encoder.transfer_ms = transfer_ms
         self.forward_ms = np.array(forward_ms)
@@ -61,7 +58,6 @@ class Pool:
             if at_ms == math.inf:
                 break
             assert at_ms >= now_ms, "the clock went back"
-            pay_encoders(self.encoder, at_ms - now_ms)
             now_ms = at_ms
             changed = True
             while changed:
@@ -153,12 +149,6 @@ def test_next_instant_is_a_delivery_or_a_free_encoder_for_those_who_wait() -> No
     assert pool.next_ms() == 15.0
     enter_encoder(pool.encoder, pool.next_waiting, 1)
     assert pool.next_ms() == 10.0
-
-
-def test_all_gpus_are_paid_for_busy_or_not() -> None:
-    pool = Pool([10.0], num_instances=3)
-    pool.run([0.0, 500.0])
-    assert pool.encoder.gpu_seconds == pytest.approx(6 * 0.510)
 
 
 @given(

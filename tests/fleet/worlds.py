@@ -6,7 +6,7 @@ from typing import Any
 from support.fleets import arrivals, small_fleet
 
 from aisim_gym.fleet.tables import DECODE, ROSTER_ACTIVE, ROSTER_LIVE
-from aisim_gym.fleet.tick import KEEP, apply_decision
+from aisim_gym.fleet.tick import APPLIED, KEEP, apply_decision
 from aisim_gym.fleet.world_state import WorldState
 from aisim_gym.replay.build import build_world
 
@@ -23,12 +23,14 @@ def scale(
     if at_ms is not None:
         state.clock[0].now_ms = at_ms
     state.make_room_for_workers(prefill or 0, decode or 0)
-    apply_decision(
+    state.clock[0].tick_shown = 1
+    outcome = apply_decision(
         state.world(),
         KEEP if prefill is None else prefill,
         KEEP if decode is None else decode,
         math.inf,
     )
+    assert outcome == APPLIED
 
 
 def worker_states(state: WorldState, pool_id: int = DECODE) -> dict[int, int]:

@@ -15,6 +15,10 @@ from aisim_gym.metrics.gap_statistics import (
     RATE,
     StatisticsRow,
     add_gap,
+    bucket_bounds,
+    bucket_index,
+    bucket_place,
+    merged_statistics,
     sketch_percentile,
 )
 from aisim_gym.tables import Table, make_table
@@ -25,7 +29,7 @@ PERCENTS = (50.0, 75.0, 90.0, 95.0, 99.0)
 def collect(gaps_ms: list[float]) -> tuple[Table[StatisticsRow], NDArray[np.int64]]:
     rows, buckets = make_table(StatisticsRow, 2), np.zeros((2, NUM_BUCKETS), np.int64)
     for gap_ms in gaps_ms:
-        add_gap(rows, buckets, gap_ms)
+        add_gap(rows[GAP], rows[RATE], buckets, gap_ms, 1)
     return rows, buckets
 
 
@@ -91,3 +95,61 @@ def test_gaps_beyond_the_sketch_stay_in_its_last_buckets() -> None:
     rows, buckets = collect([1e-20, 1e-20, 1e20, 1e20])
     assert buckets[GAP].sum() == 4
     assert sketch_percentile(rows[GAP], buckets[GAP], 99.0) > 1e13
+
+
+# Weights, buckets, merging
+
+
+@given(st.lists(st.tuples(st.one_of(st.just(0.0), st.floats(1e-6, 1e9)), st.integers(1, 50))))
+def test_gap_with_a_weight_counts_so_often(weighted: list[tuple[float, int]]) -> None:
+    rows, buckets = collect([])
+    for gap_ms, weight in weighted:
+        add_gap(rows[GAP], rows[RATE], buckets, gap_ms, weight)
+    gaps_ms = [gap_ms for gap_ms, weight in weighted for _ in range(weight)]
+    expected, expected_buckets = collect(gaps_ms)
+    assert (buckets == expected_buckets).all()
+    for sample in (GAP, RATE):
+        ours, theirs = rows[sample], expected[sample]
+        assert (ours.count, ours.zeros) == (theirs.count, theirs.zeros)
+        assert (ours.low, ours.high) == (theirs.low, theirs.high)
+        assert ours.average == pytest.approx(theirs.average, rel=1e-12)
+        assert ours.squares == pytest.approx(theirs.squares, rel=1e-9, abs=1e-12 * ours.high**2)
+
+
+@given(st.floats(1e-9, 1e12), st.floats(0.998, 1.002))
+def test_values_within_the_bounds_of_a_bucket_belong_to_it(value: float, factor: float) -> None:
+    place = bucket_place(value)
+    low, high = bucket_bounds(value, place)
+    other = value * factor
+    if low < other < high:
+        assert bucket_index(bucket_place(other)) == bucket_index(place)
+    # The bounds are useful: a value in the middle of a bucket is within them.
+    middle = math.exp((math.ceil(place) - 0.5) * math.log1p(2 * 0.001 / 0.999))
+    low, high = bucket_bounds(middle, bucket_place(middle))
+    assert low < middle < high
+
+
+@given(st.lists(GAPS, min_size=1, max_size=5))
+def test_merged_rows_are_those_of_all_gaps_together(parts: list[list[float]]) -> None:
+    rows = make_table(StatisticsRow, 2 * len(parts))
+    for at, gaps_ms in enumerate(parts):
+        own, _ = collect(gaps_ms)
+        for sample in (GAP, RATE):
+            np.asarray(rows)[2 * at + sample] = np.asarray(own)[sample]
+    merged = merged_statistics(rows)
+    everything, _ = collect([gap_ms for gaps_ms in parts for gap_ms in gaps_ms])
+    for sample in (GAP, RATE):
+        ours, theirs = merged[sample], everything[sample]
+        assert (ours.count, ours.zeros) == (theirs.count, theirs.zeros)
+        assert (ours.low, ours.high) == (theirs.low, theirs.high)
+        assert ours.average == pytest.approx(theirs.average, rel=1e-12)
+        assert ours.squares == pytest.approx(theirs.squares, rel=1e-9, abs=1e-12 * ours.high**2)
+
+
+def test_merging_keeps_the_rows_and_skips_empty_ones() -> None:
+    rows = make_table(StatisticsRow, 6)
+    own, _ = collect([5.0])
+    np.asarray(rows)[4:6] = np.asarray(own)
+    merged = merged_statistics(rows)
+    assert (merged[GAP].count, merged[GAP].low, merged[GAP].high) == (1, 5.0, 5.0)
+    assert rows[4].count == 1

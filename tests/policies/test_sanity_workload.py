@@ -8,9 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from aisim_gym.fleet.tables import DECODE, PREFILL
 from aisim_gym.metrics.request_times import REQUEST_COMPLETED
 from aisim_gym.policies import make_policy
 from aisim_gym.replay import Replay, ScalingLimits, ScalingPolicy
+from aisim_gym.replay.paid_time import pool_worker_seconds
 from aisim_gym.spec import ReplaySpec
 from aisim_gym.workload import RequestTable, requests_from_mooncake_rows
 
@@ -95,9 +97,11 @@ def run(policy: ScalingPolicy, prefill: int, decode: int) -> Result:
         for target in (tick.target_prefill, tick.target_decode)
         if target is not None
     ]
+    world = replay.state.world()
+    paid_s = sum(pool_worker_seconds(world, pool_id) for pool_id in (PREFILL, DECODE))
     return Result(
         attainment=float(good.mean()),
-        gpu_hours=float(np.asarray(replay.state.pools)["worker_seconds"].sum()) / 3600.0,
+        gpu_hours=paid_s / 3600.0,
         p99_ttft_ms=float(np.percentile(ttft_ms, 99)),
         num_changes=len(changes),
     )

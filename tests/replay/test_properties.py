@@ -42,6 +42,7 @@ from aisim_gym.metrics.request_times import (
     REQUEST_OPEN,
 )
 from aisim_gym.replay import Replay, ScalingSnapshot
+from aisim_gym.replay.paid_time import pool_worker_seconds
 from aisim_gym.workload import requests_from_arrays
 
 SLOW = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
@@ -90,7 +91,7 @@ def test_worker_seconds_are_the_integral_of_the_worker_counts(case: Case) -> Non
 
     def check(_: ScalingSnapshot | None = None) -> None:
         for pool_id in (PREFILL, DECODE):
-            seconds = replay.state.pools[pool_id].worker_seconds
+            seconds = pool_worker_seconds(replay.state.world(), pool_id)
             assert seconds == pytest.approx(paid_seconds(replay.state, pool_id), rel=1e-9)
 
     drive(replay, case, check)

@@ -332,11 +332,11 @@ def test_closed_loop_counts_parked_requests() -> None:
 
 def test_encoder_gpus_are_paid_for_during_the_whole_run() -> None:
     encoder = {**ENCODERS, "num_instances": 2, "gpus_per_instance": 3}
-    run = run_small(pair({"encoder": encoder}), arrivals([0.0]))
-    assert run.column("terminal_time_ms") == [25.0]
+    run = run_small(pair({"encoder": encoder}), arrivals([0.0, 500.0]))
+    assert run.column("terminal_time_ms") == [25.0, 525.0]
     assert run.summary["encoder_gpus"] == 6
-    assert run.summary["encoder_gpu_seconds"] == pytest.approx(6 * 0.025)
-    assert run.summary["gpu_hours"] == pytest.approx((1 + 1 + 6) * 0.025 / 3600)
+    assert run.summary["encoder_gpu_seconds"] == pytest.approx(6 * 0.525)
+    assert run.summary["gpu_hours"] == pytest.approx((1 + 1 + 6) * 0.525 / 3600)
 
 
 # Reports

@@ -118,7 +118,14 @@ def test_servers_without_latency_change_nothing(
     summary, records, operations = results(replay)
     for record in records:
         record.pop("tokenized_ms", None)
-    assert (summary, records, operations) == results(plain)
+    expected, *rest = results(plain)
+    assert [records, operations] == rest
+    # A client's gaps are recorded one by one then, so their sums are added in another order.
+    assert list(summary) == list(expected)
+    for name, value in expected.items():
+        if name.endswith(("_itl_ms", "_output_token_throughput_per_user")):
+            value = pytest.approx(value, rel=1e-12, abs=1e-9)
+        assert summary[name] == value, name
 
 
 @SLOW
@@ -144,7 +151,9 @@ def test_detokenization_delays_clients_but_not_the_fleet(
             if has_ended:
                 assert (np.isnan(ours[name]) == ~is_known).all()
                 assert (ours[name][is_known] >= theirs[name][is_known]).all()
-        elif has_ended or name not in ("status", "gap_chunk"):
+        elif name in ("num_breaks", "break_chunk"):
+            continue  # where gaps are recorded: those of detokenized tokens one by one
+        elif has_ended or name != "status":
             assert ours[name].tobytes() == theirs[name].tobytes(), name
 
 

@@ -6,6 +6,7 @@ from support.fleets import arrivals, every, run_small, small_fleet
 from support.sessions import run_turns, turn
 
 from aisim_gym.fleet.tables import DECODE, PREFILL
+from aisim_gym.replay.paid_time import pool_worker_seconds
 from aisim_gym.report.timeline import Timeline, choose_window_s, summarize_latencies
 
 
@@ -32,7 +33,7 @@ def test_worker_counts_integrate_to_paid_worker_seconds() -> None:
         counts = pools[name]
         total = counts.active + counts.starting + counts.draining
         worker_seconds = float((total[:-1] * np.diff(counts.at_s)).sum())
-        paid = float(run.replay.state.pools[pool_id].worker_seconds)
+        paid = pool_worker_seconds(run.replay.state.world(), pool_id)
         assert worker_seconds == pytest.approx(paid, rel=1e-12)
 
 

@@ -212,12 +212,15 @@ def check_arrivals(state: WorldState) -> None:
 
 def check_ranks(state: WorldState) -> None:
     """Assert that the counts of each rank are those of its sequences and blocks."""
+    steady = np.asarray(state.workers)[state.workers["steady_passes"] > 0]
     free_blocks = _chain(state.blocks["lru_next"], int(state.arena[0].block_free))
-    assert len(free_blocks) == state.arena[0].block_free_count
-    is_resident = np.ones(len(state.blocks), np.bool_)
-    is_resident[free_blocks] = False
+    set_aside = steady["steady_block_rows"].sum()
+    assert len(free_blocks) == state.arena[0].block_free_count + set_aside
+    is_used = np.ones(len(state.blocks), np.bool_)
+    is_used[free_blocks] = False
     free_nodes = _chain(state.nodes["parent"], int(state.arena[0].node_free))
-    assert len(free_nodes) == state.arena[0].node_free_count
+    set_aside = steady["steady_node_rows"].sum()
+    assert len(free_nodes) == state.arena[0].node_free_count + set_aside
     nodes_in_use = set(range(len(state.nodes))) - set(free_nodes)
     free_seqs = _chain(state.seqs["next"], int(state.arena[0].seq_free))
     seqs = [seq for _, seq in live_seqs(state)]
@@ -230,15 +233,14 @@ def check_ranks(state: WorldState) -> None:
         assert rank.private_blocks == sum(int(seq.private_blocks) for seq in own)
         assert rank.reserved_blocks == sum(int(seq.reserved_blocks) for seq in own)
         assert rank.reserved_seqs == sum(seq.status == SEQ_RESERVED for seq in own)
-        resident = np.flatnonzero(is_resident & (state.blocks["rank"] == rank_id)).tolist()
-        assert rank.resident_blocks == len(resident)
+        rows = np.flatnonzero(is_used & (state.blocks["rank"] == rank_id)).tolist()
         used = rank.resident_blocks + rank.private_blocks + rank.reserved_blocks
         assert 0 <= used <= engine.num_blocks
         if uses_tree(state):
             mine = {n for n in nodes_in_use if state.nodes[n].rank == rank_id}
-            _check_tree(state, rank, own, mine, resident)
+            _check_tree(state, rank, own, mine, rows)
         else:
-            _check_pool(state, rank, own, resident)
+            _check_pool(state, rank, own, rows)
             _check_promises(engine, rank, own)
         _check_queues(state, rank_id)
 
@@ -248,19 +250,29 @@ def uses_tree(state: WorldState) -> bool:
     return WORLD_TYPES[int(state.clock[0].backend)].backend.has_tree
 
 
-def _check_pool(state: WorldState, rank: RankRow, own: list[SeqRow], resident: list[int]) -> None:
-    """Assert that listed blocks are the prompts' and that those without user are evictable."""
+def _check_pool(state: WorldState, rank: RankRow, own: list[SeqRow], rows: list[int]) -> None:
+    """Assert that rows are the blocks that may be looked for, or were left; the others are counted.
+
+    Listed blocks are the sequences'; rows without user, and those of no identity, are evictable.
+    """
+    blocks = state.blocks
     users: Counter[int] = Counter()
+    unlisted = 0
     for seq in own:
-        blocks = state.entries[seq.entry_start :][: int(seq.resident_blocks)].tolist()
-        users.update(blocks)
-        for k, b in enumerate(blocks):
-            assert state.blocks[b].content == block_content(seq, state.contents, k)
-    assert {b: int(state.blocks[b].refs) for b in resident} == {b: users[b] for b in resident}
-    assert users.keys() <= set(resident)
-    lru = _chain(state.blocks["lru_next"], int(rank.lru_first))
-    assert sorted(lru) == sorted(b for b in resident if users[b] == 0)
-    assert rank.evictable_blocks == len(lru)
+        assert 0 <= seq.listed_blocks <= seq.resident_blocks
+        unlisted += int(seq.resident_blocks - seq.listed_blocks)
+        listed = state.entries[seq.entry_start :][: int(seq.listed_blocks)].tolist()
+        users.update(listed)
+        for k, b in enumerate(listed):
+            assert blocks[b].content == block_content(seq, state.contents, k)
+    assert {b: int(blocks[b].refs) for b in rows} == {b: users[b] for b in rows}
+    assert users.keys() <= set(rows)
+    assert all(blocks[b].num_blocks == 1 for b in rows if blocks[b].content != NONE)
+    assert all(blocks[b].num_blocks >= 1 for b in rows)
+    assert rank.resident_blocks == unlisted + sum(int(blocks[b].num_blocks) for b in rows)
+    lru = _chain(blocks["lru_next"], int(rank.lru_first))
+    assert sorted(lru) == sorted(b for b in rows if users[b] == 0)
+    assert rank.evictable_blocks == sum(int(blocks[b].num_blocks) for b in lru)
 
 
 def _check_promises(engine: EngineRow, rank: RankRow, own: list[SeqRow]) -> None:
@@ -278,7 +290,7 @@ def _check_promises(engine: EngineRow, rank: RankRow, own: list[SeqRow]) -> None
 
 
 def _check_tree(
-    state: WorldState, rank: RankRow, own: list[SeqRow], mine: set[int], resident: list[int]
+    state: WorldState, rank: RankRow, own: list[SeqRow], mine: set[int], rows: list[int]
 ) -> None:
     """Assert that a radix tree holds the rank's pages, locked where sequences need them."""
     locks: Counter[int] = Counter()
@@ -294,7 +306,8 @@ def _check_tree(
             assert state.blocks[page].content == block_content(seq, state.contents, k)
     edges = mine - {int(rank.root)}
     assert len(mine) == len(edges) + (rank.root != NONE)
-    assert sorted(page for n in edges for page in _pages(state, n)) == sorted(resident)
+    assert sorted(page for n in edges for page in _pages(state, n)) == sorted(rows)
+    assert rank.resident_blocks == len(rows)
     parents = Counter(int(state.nodes[n].parent) for n in edges)
     for n in mine:
         node = state.nodes[n]
@@ -339,7 +352,7 @@ def check_nothing_left(state: WorldState) -> None:
     assert not any(state.stage_heaps["num_timers"])
     assert state.encoder[0].num_waiting == state.transfer_set[0].num_transfers == 0
     assert state.clock[0].in_flight == state.clock[0].open_handoffs == 0
-    for array, heads in ((state.entries, state.entry_heads), (state.gaps, state.gap_heads)):
+    for array, heads in ((state.entries, state.entry_heads), (state.breaks, state.break_heads)):
         assert _free_elements(array, heads) == heads[NUM_CLASSES]
     assert size_class(1) == 0
 

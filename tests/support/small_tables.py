@@ -7,6 +7,7 @@ from aisim_gym.engine.tables import NONE, BlockRow, NodeRow, SeqRow
 from aisim_gym.fleet.tables import EventRow, OperationRow
 from aisim_gym.fleet.world_state import WorldState, add_free_seqs
 from aisim_gym.metrics.request_times import AdmissionRow
+from aisim_gym.metrics.token_log import EntryRow
 from aisim_gym.tables import make_table
 
 
@@ -29,7 +30,8 @@ def shrink_tables(state: WorldState) -> None:
         state.nodes[0].bucket_first = state.nodes[0].parent = NONE
         arena.node_free, arena.node_free_count = 0, 1
     state.entries, state.entry_heads = np.zeros(0, np.int64), make_heads()
-    state.gaps, state.gap_heads = np.zeros(0, np.float64), make_heads()
+    state.breaks, state.break_heads = np.zeros(0, np.float64), make_heads()
+    state.log_entries = make_table(EntryRow, 0)
     state.events = make_table(EventRow, 3)
     state.admissions = make_table(AdmissionRow, 0)
     state.operations = make_table(OperationRow, 0)
