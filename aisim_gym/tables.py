@@ -5,7 +5,6 @@ A row type is a ``Protocol`` whose annotations carry the stored type, for exampl
 ``recarray`` views, so that ``table[i].field`` works both compiled and as plain Python.
 """
 
-from functools import cache
 from typing import Annotated, Any, Protocol, TypeVar, cast, get_type_hints, overload
 
 import numpy as np
@@ -30,13 +29,21 @@ class Table(Protocol[Row_co]):
     def __len__(self) -> int: ...  # noqa: D105
 
 
-@cache
 def row_dtype(row_type: type) -> np.dtype[np.void]:
     """Return the aligned structured dtype that the annotations of ``row_type`` describe.
 
     Raises:
         TypeError: If a field has no stored type.
     """
+    if row_type not in _dtypes:
+        _dtypes[row_type] = _make_dtype(row_type)
+    return _dtypes[row_type]
+
+
+_dtypes: dict[type, np.dtype[np.void]] = {}
+
+
+def _make_dtype(row_type: type) -> np.dtype[np.void]:
     fields: list[tuple[str, Any]] = []
     for name, hint in get_type_hints(row_type, include_extras=True).items():
         stored = getattr(hint, "__metadata__", ())
@@ -49,6 +56,11 @@ def row_dtype(row_type: type) -> np.dtype[np.void]:
 def make_table(row_type: type[Row], count: int) -> Table[Row]:
     """Return a table of ``count`` zeroed rows."""
     return cast(Table[Row], np.zeros(count, row_dtype(row_type)).view(np.recarray))
+
+
+def copy_table(table: Table[Row]) -> Table[Row]:
+    """Return a copy of ``table``."""
+    return grow_table(table, len(table))
 
 
 def grow_table(table: Table[Row], count: int) -> Table[Row]:

@@ -66,7 +66,7 @@ from aisim_gym.metrics.gap_statistics import (
 from aisim_gym.metrics.request_times import AdmissionRow, RequestRow
 from aisim_gym.metrics.token_log import EntryRow, TokenLogRow, settle_entries
 from aisim_gym.metrics.traffic_window import TrafficRow
-from aisim_gym.tables import Table, grow_table, row_dtype
+from aisim_gym.tables import Table, copy_table, grow_table, row_dtype
 
 ONE_ROW_TABLES = ("clock", "arena", "session_heap", "encoder", "transfer_set")
 
@@ -180,11 +180,12 @@ class WorldState:
         Returns:
             Rows ``GAP`` and ``RATE``, and the buckets of both, shape (NUM_SAMPLES, NUM_BUCKETS).
         """
-        logs, entries = self.token_logs.copy(), self.log_entries.copy()
-        statistics, buckets = self.statistics.copy(), self.buckets.copy()
+        logs, entries = copy_table(self.token_logs), copy_table(self.log_entries)
+        statistics, buckets = copy_table(self.statistics), self.buckets.copy()
         for i in np.flatnonzero(logs["first"] < logs["next"]).tolist():
-            rows = (statistics[NUM_SAMPLES * (i + 1) + sample] for sample in (GAP, RATE))
-            settle_entries(logs[i], entries, *rows, buckets, int(logs[i].next), True)
+            gaps = statistics[NUM_SAMPLES * (i + 1) + GAP]
+            rates = statistics[NUM_SAMPLES * (i + 1) + RATE]
+            settle_entries(logs[i], entries, gaps, rates, buckets, int(logs[i].next), True)
         return merged_statistics(statistics), buckets
 
     def copy(self) -> Self:

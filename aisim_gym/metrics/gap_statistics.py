@@ -120,8 +120,8 @@ def merged_statistics(statistics: Table[StatisticsRow]) -> Table[StatisticsRow]:
         row = statistics[i]
         target = merged[i % NUM_SAMPLES]
         target.zeros += row.zeros
-        moments = (int(row.count), *map(float, (row.average, row.squares, row.low, row.high)))
-        add_moments(target, *moments)
+        average, squares = float(row.average), float(row.squares)
+        add_moments(target, int(row.count), average, squares, float(row.low), float(row.high))
     return merged
 
 
