@@ -45,7 +45,7 @@ from aisim_gym.fleet.room import (
 from aisim_gym.fleet.rosters import heap_pop, heap_push
 from aisim_gym.fleet.stages import await_receipt, detokenize
 from aisim_gym.fleet.steady import (
-    cut_short_all,
+    cut_short_beside,
     end_decode,
     plan_decode,
     show_all_tokens,
@@ -160,7 +160,7 @@ def drive_pool(w: World, pool_id: int) -> int:
         worker.retries = 0
         if worker.is_deferred == 0:
             worker.is_deferred = 1
-            cut_short_all(w)
+            cut_short_beside(w, row)
             deferred[pool.deferred_count] = row
             pool.deferred_count += 1
     return STARTED_NOTHING

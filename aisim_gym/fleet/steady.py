@@ -139,11 +139,28 @@ def touch_worker(w: World, row: int) -> None:
 
 @kernel
 def cut_short_all(w: World) -> None:
-    """Let every pass end be an event from now on; passes are just being started."""
+    """Let every pass end be an event from now on; all passes that start now have started."""
     for i in range(w.pools[DECODE].live_count):
-        row = w.rosters[ROSTER_LIVE + DECODE, i]
+        row = int(w.rosters[ROSTER_LIVE + DECODE, i])
         if w.workers[row].steady_passes > 0:
             _cut_short(w, row, _count_ended(w, row, w.clock.now_ms))
+
+
+@kernel
+def cut_short_beside(w: World, deferred: int) -> None:
+    """Let every pass end be an event from now on, since a worker has just been deferred.
+
+    It tries again whenever another worker of its pool starts a pass, so those that do at this
+    instant, and come after it, really have to.
+    """
+    is_decode = w.workers[deferred].pool == DECODE
+    for i in range(w.pools[DECODE].live_count):
+        row = int(w.rosters[ROSTER_LIVE + DECODE, i])
+        if w.workers[row].steady_passes > 0:
+            if is_decode and row > deferred:
+                touch_worker(w, row)
+            else:
+                _cut_short(w, row, _count_ended(w, row, w.clock.now_ms))
 
 
 @kernel
