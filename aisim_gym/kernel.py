@@ -15,7 +15,7 @@ from numba.core import config as _config
 from numba.extending import overload, register_jitable
 
 from aisim_gym.kernel_cache import EntryPoint
-from aisim_gym.kernel_part import PartCompiler
+from aisim_gym.kernel_part import EntryCompiler, PartCompiler
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -49,7 +49,8 @@ def entry_point(function: Function) -> Function:
     if _SETTINGS.DISABLE_JIT:
         return function
     options = {"nopython": True, "boundscheck": None, **_OPTIONS}
-    return cast(Function, EntryPoint(function, targetoptions=options))
+    entry = EntryPoint(function, targetoptions=options, pipeline_class=EntryCompiler)
+    return cast(Function, entry)
 
 
 def dispatched(name: str) -> Callable[..., Any]:
