@@ -80,7 +80,15 @@ def steady_passes(
     tokens = 0
     squares = 0
     s = running.first
-    if rank.steady_is_summed == 1 and running.count > 0:
+    # Blocks in common that a request completes may let a waiting one in: that pass is not steady.
+    may_let_in = (
+        waiting.count > 0
+        and not joins
+        and count < engine.max_seqs
+        and engine.prefix_caching == 1
+        and len(t.contents) > 0
+    )
+    if rank.steady_is_summed == 1 and running.count > 0 and not may_let_in:
         passes, tokens, squares = (
             rank.steady_next_passes,
             rank.steady_next_tokens,
@@ -97,6 +105,9 @@ def steady_passes(
         ):
             return 0
         passes = min(passes, remaining_tokens(engine, seq))
+        if may_let_in and seq.resident_blocks < seq.shared_blocks:
+            block_end = (seq.resident_blocks + 1) * engine.block_size
+            passes = min(passes, block_end - 1 - seq.computed_tokens)
         tokens += length
         squares += length * length
         s = seq.next
@@ -197,7 +208,7 @@ def advance_decodes(
     taken = 0
     completed = 0
     ended = 0
-    waits_for_rows = False
+    listing = 0
     passes = engine.num_blocks * block_size
     tokens = 0
     squares = 0
@@ -223,7 +234,7 @@ def advance_decodes(
                 seq.private_blocks -= fresh
                 completed += fresh
             else:
-                waits_for_rows = True
+                listing += 1
         remaining = remaining_tokens(engine, seq)
         if remaining == 0:
             ended += 1
@@ -243,17 +254,31 @@ def advance_decodes(
             evict_blocks(t, rank, evictions)
     rank.private_blocks += taken - completed
     rank.resident_blocks += completed
-    if not waits_for_rows and ended == 0:
+    if listing > 0:
+        _list_blocks(t, engine, rank, num_passes if listing > 1 else 1)
+    if ended == 0:
         return
     s = t.queues[QUEUES_PER_RANK * rank.id + RUNNING].first
     while s != NONE:
         seq = t.seqs[s]
         following = seq.next
-        if waits_for_rows:
-            make_resident(t, engine, rank, seq, seq.computed_tokens)
-        if ended > 0 and remaining_tokens(engine, seq) == 0:
+        if remaining_tokens(engine, seq) == 0:
             seq.signal_tokens = 1
             seq.signal_end = END_NONE
             finish_seq(t, rank, s)
             append_signal(work, t.seqs, s)
         s = following
+
+
+@kernel
+def _list_blocks(t: RankTables, engine: EngineRow, rank: RankRow, num_passes: int) -> None:
+    """Make blocks in common resident in the order of the last so many passes.
+
+    Of several copies the oldest one is found, so the order counts if there may be some.
+    """
+    running = t.queues[QUEUES_PER_RANK * rank.id + RUNNING]
+    for later in range(num_passes - 1, -1, -1):
+        s = running.first
+        while s != NONE:
+            make_resident(t, engine, rank, t.seqs[s], t.seqs[s].computed_tokens - later)
+            s = t.seqs[s].next

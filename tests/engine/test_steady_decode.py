@@ -12,6 +12,7 @@ from support.block_rank import BlockRank
 
 from aisim_gym.engine.backend import Backend
 from aisim_gym.engine.emission import begin_work
+from aisim_gym.engine.kv_pool import find_resident
 from aisim_gym.engine.tables import (
     END_COMPLETED,
     END_NONE,
@@ -74,8 +75,8 @@ def state(t: BlockRank) -> dict[str, Any]:
         order.append((int(blocks[b]["content"]), int(blocks[b]["num_blocks"])))
         b = int(blocks[b]["lru_next"])
     lists = [
-        blocks["content"][t.entries[seq["entry_start"] :][: seq["listed_blocks"]]].tolist()
-        for seq in live
+        [(int(blocks[b]["content"]), age_of_copy(t, b)) for b in t.entries[start : start + count]]
+        for start, count in zip(live["entry_start"], live["listed_blocks"], strict=True)
     ]
     rank = np.asarray(t.rank)
     return {
@@ -90,6 +91,15 @@ def state(t: BlockRank) -> dict[str, Any]:
         "block lists": lists,
         "rows": int(t.arena.block_free_count),
     }
+
+
+def age_of_copy(t: BlockRank, b: int) -> int:
+    """Return how many older copies of a block can be found: the oldest is the one that is hit."""
+    older, at = 0, find_resident(t.blocks, 0, int(t.blocks[b].content))
+    while at != b:
+        older += int(t.blocks[at].content == t.blocks[b].content)
+        at = int(t.blocks[at].chain_next)
+    return older
 
 
 def check_steady(t: BlockRank, num_passes: int) -> None:
@@ -342,3 +352,35 @@ def test_rows_are_announced_for_generated_blocks_that_others_may_look_for() -> N
     free_rows = int(t.arena.block_free_count)
     check_steady(t, steady_passes(t))
     assert free_rows - t.arena.block_free_count == 9
+
+
+def test_copies_that_requests_generate_together_are_found_in_the_order_of_the_passes() -> None:
+    """Both write the same text; the second one completes its blocks a pass earlier each."""
+    t = BlockRank(num_blocks=16)
+    t.submit(5, 30, [1, 2, 3, 4, 5])
+    t.submit(6, 30, [1, 2, 3, 4, 5])
+    t.run_pass()
+    num_passes = steady_passes(t)
+    assert num_passes > 8
+    check_steady(t, num_passes)
+    ages = [
+        [age_of_copy(t, b) for b in t.entries[int(seq.entry_start) :][: int(seq.listed_blocks)]]
+        for seq in (t.seqs[s] for s in t.queued(RUNNING))
+    ]
+    assert ages == [[0, 1, 1, 1, 1], [0, 0, 0, 0, 0]]  # the first block is the prompts'
+
+
+def test_request_that_waits_for_a_block_which_a_running_one_generates_ends_steady_decode() -> None:
+    """It needs all eight blocks; two are in use, and both are its own text from the third pass on.
+
+    Passes schedule running requests first, so it is admitted in that very pass.
+    """
+    t = BlockRank()
+    t.submit(5, 30, range(1, 9))
+    t.run_pass()
+    waiting = t.submit(32, 1, range(1, 9))
+    assert steady_passes(t) == 2
+    check_steady(t, 2)
+    assert steady_passes(t) == 0
+    t.run_pass()
+    assert t.admitted() == [waiting]

@@ -5,7 +5,7 @@ worker is in steady decode: then nothing is left to catch up. Row numbers that d
 in which rows were taken are replaced by what the rows say.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -332,24 +332,31 @@ def _block_pools(state: WorldState, live: NDArray[Any]) -> Parts:
         zip(*(blocks[name].tolist() for name in ("content", "num_blocks", "refs")), strict=True)
     )
     ranks, following = blocks["rank"].tolist(), blocks["chain_next"].tolist()
-    copies: dict[int, list[Any]] = defaultdict(list)
+    contents = blocks["content"].tolist()
+    num_ranks = int(sum(state.pools["num_ranks"]))
+    copies: dict[int, list[int]] = defaultdict(list)
     for first in blocks["bucket_first"][blocks["bucket_first"] != NONE].tolist():
         for b in _chain(first, following):
-            copies[ranks[b]].append(rows[b])
-    lists = [
-        blocks["content"][state.entries[start : start + count]].tolist()
+            copies[ranks[b]].append(b)
+    # Of copies of one identity the oldest is found: its row comes first in the chain of its bucket.
+    ages: dict[int, int] = {}
+    for rank in range(num_ranks):
+        seen: Counter[int] = Counter()
+        for b in copies[rank]:
+            ages[b] = seen[contents[b]]
+            seen[contents[b]] += 1
+    listed = [
+        state.entries[start : start + count].tolist()
         for start, count in zip(live["entry_start"], live["listed_blocks"], strict=True)
     ]
     following = blocks["lru_next"].tolist()
-    num_ranks = int(sum(state.pools["num_ranks"]))
     return {
         "eviction order": [
-            [rows[b] for b in _chain(first, following)]
+            [(*rows[b], ages.get(b)) for b in _chain(first, following)]
             for first in state.ranks["lru_first"][:num_ranks].tolist()
         ],
-        # Copies of one identity stay oldest first: the sort is stable.
-        "copies": [sorted(copies[rank], key=lambda row: row[0]) for rank in range(num_ranks)],
-        "block lists": lists,
+        "copies": [sorted((*rows[b], ages[b]) for b in copies[rank]) for rank in range(num_ranks)],
+        "block lists": [[(contents[b], ages[b]) for b in own] for own in listed],
     }
 
 
