@@ -8,7 +8,7 @@ from aisim_gym.bench.alternation import alternate
 from aisim_gym.bench.bench_case import BenchCase, TimedRun, read_scenarios
 from aisim_gym.bench.bench_options import BenchOptions
 from aisim_gym.bench.measurement import REFERENCE, Measurement, RatioKind, Skipped, Target
-from aisim_gym.bench.our_run import can_run_pass_by_pass, run_ours
+from aisim_gym.bench.our_run import run_ours
 
 PASS_BY_PASS = "pass by pass"
 NO_REFERENCE = "no reference: name an interpreter that has it with --reference"
@@ -32,8 +32,6 @@ def measure_scenarios(options: BenchOptions) -> Iterator[Measurement | Skipped]:
             yield found
             if isinstance(found, Measurement) and found.other_name == REFERENCE:
                 ratios.append(found.ratio or 0.0)
-    if not can_run_pass_by_pass():
-        yield Skipped(PASS_BY_PASS, "not in this version: Replay has no option fast_forward")
     if options.reference is None:
         yield Skipped(REFERENCE, NO_REFERENCE)
     else:
@@ -68,8 +66,7 @@ def measure_case(case: BenchCase, options: BenchOptions, target: Target) -> Iter
     runs: dict[str, Callable[[], TimedRun]] = {"ours": partial(run_ours, case)}
     if options.reference is not None:
         runs[REFERENCE] = partial(options.reference.run, case)
-    if can_run_pass_by_pass():
-        runs[PASS_BY_PASS] = partial(run_ours, case, pass_by_pass=True)
+    runs[PASS_BY_PASS] = partial(run_ours, case, pass_by_pass=True)
     options.tell(case.name)
     warm_up = alternate(runs, 1)  # loads code and files
     results = alternate(runs, options.repeats)
@@ -78,7 +75,7 @@ def measure_case(case: BenchCase, options: BenchOptions, target: Target) -> Iter
         for run in (*warm_up[who], *timed):
             case.check(who, run.summary, expected)
     ours = _times_ms(results["ours"])
-    others = {name: _times_ms(results[name]) for name in runs if name != "ours"} or {"": ()}
+    others = {name: _times_ms(results[name]) for name in runs if name != "ours"}
     details = _details([run for who in results if who != PASS_BY_PASS for run in results[who]])
     for other, times_ms in others.items():
         yield Measurement(

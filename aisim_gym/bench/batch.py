@@ -2,8 +2,6 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -11,12 +9,11 @@ from numpy.typing import NDArray
 
 from aisim_gym.bench.alternation import alternate
 from aisim_gym.bench.bench_options import BenchOptions
-from aisim_gym.bench.measurement import Measurement, RatioKind, Skipped, Target
-from aisim_gym.replay import Replay, ScalingDecision
+from aisim_gym.bench.measurement import Measurement, RatioKind, Target
+from aisim_gym.replay import Replay, ReplayBatch, ScalingDecision
 from aisim_gym.spec import GeneratorSpec, ReplaySpec
 from aisim_gym.workload import generate_requests
 
-BATCH_MODULE = "aisim_gym.replay.batch"
 NUM_WORLDS, NUM_THREADS = 16, 2
 NUM_TICKS, TICK_MS = 25, 30_000.0
 RATE_RPS, WORKERS_PER_POOL = 8.0, 4
@@ -74,7 +71,7 @@ def run_batch(make_batch: Any, replays: Sequence[Replay]) -> float:
     """Return how long it takes to advance all worlds together, in seconds.
 
     Args:
-        make_batch: ``aisim_gym.replay.batch.ReplayBatch``.
+        make_batch: :class:`~aisim_gym.replay.ReplayBatch`, or what works like it.
         replays: The worlds.
     """
     started_s = time.perf_counter()
@@ -86,16 +83,12 @@ def run_batch(make_batch: Any, replays: Sequence[Replay]) -> float:
     return time.perf_counter() - started_s
 
 
-def measure_batch(options: BenchOptions) -> Iterator[Measurement | Skipped]:
+def measure_batch(options: BenchOptions) -> Iterator[Measurement]:
     """Yield a batch of 16 worlds against 16 single ones under the same actions."""
     name = f"{NUM_WORLDS} worlds on {NUM_THREADS} threads"
-    if find_spec(BATCH_MODULE) is None:
-        yield Skipped(name, f"not in this version: there is no {BATCH_MODULE}")
-        return
-    make_batch = import_module(BATCH_MODULE).ReplayBatch
     options.tell(name)
     runs: dict[str, Callable[[], float]] = {
-        "batch": lambda: run_batch(make_batch, make_replays()),
+        "batch": lambda: run_batch(ReplayBatch, make_replays()),
         "singles": lambda: run_singles(make_replays()),
     }
     alternate(runs, 1)

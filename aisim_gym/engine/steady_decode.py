@@ -44,6 +44,7 @@ def steady_passes(
     rank: RankRow,
     last_entry: int,
     is_held_up: Callable[..., bool],
+    admission_cost: Callable[..., int],
 ) -> int:
     """Return how many passes of steady decode an idle rank is sure to run next.
 
@@ -55,8 +56,9 @@ def steady_passes(
         rank: The rank.
         last_entry: Of the worker's token log: requests that did not get a token then are not yet
             in step with the others.
-        is_held_up: ``(t, engine, rank, s)``: whether the first waiting sequence cannot be admitted
-            before something is released.
+        is_held_up: ``(t, engine, rank, s, admission_cost)``: whether the first waiting sequence
+            cannot be admitted before something is released.
+        admission_cost: The admission rule of the scheduler.
     """
     running = t.queues[QUEUES_PER_RANK * rank.id + RUNNING]
     waiting = t.queues[QUEUES_PER_RANK * rank.id + WAITING]
@@ -67,11 +69,12 @@ def steady_passes(
         return 0
     if engine.role == ROLE_PREFILL or engine.draft_tokens > 0:
         return 0
+    first = int(waiting.first)
     if (
         waiting.count > 0
         and not joins
         and count < engine.max_seqs
-        and (pending.count > 0 or not is_held_up(t, engine, rank, int(waiting.first)))
+        and (pending.count > 0 or not is_held_up(t, engine, rank, first, admission_cost))
     ):
         return 0
     if engine.dp_size > 1 and rank.is_capacity_bound != (1 if waiting.count > 0 else 0):

@@ -28,7 +28,7 @@ from aisim_gym.engine.vllm import (
     ADMISSION_WAITS,
     VLLM,
     cached_tokens,
-    is_prebuilt,
+    is_held_up,
     run_block_pass,
 )
 from aisim_gym.kernel import kernel
@@ -158,16 +158,8 @@ def _run_drafting_pass(
 
 
 @kernel
-def _is_held_up(t: RankTables, engine: EngineRow, rank: RankRow, s: int) -> bool:
-    seq = t.seqs[s]
-    if is_prebuilt(seq) or seq.prompt_tokens >= engine.max_model_len:
-        return False
-    return bool(admission_cost(t, engine, rank, seq) == ADMISSION_WAITS)
-
-
-@kernel
 def _steady_passes(t: RankTables, engine: EngineRow, rank: RankRow, last_entry: int) -> int:
-    return int(steady_passes(t, engine, rank, last_entry, _is_held_up))
+    return int(steady_passes(t, engine, rank, last_entry, is_held_up, admission_cost))
 
 
 TRTLLM = VLLM._replace(

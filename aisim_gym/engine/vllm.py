@@ -384,7 +384,14 @@ def _run_drafting_pass(
 
 
 @kernel
-def _is_held_up(t: RankTables, engine: EngineRow, rank: RankRow, s: int) -> bool:
+def is_held_up(
+    t: RankTables,
+    engine: EngineRow,
+    rank: RankRow,
+    s: int,
+    admission_cost: Callable[..., int],
+) -> bool:
+    """Return whether a waiting sequence cannot be admitted before something is released."""
     seq = t.seqs[s]
     if is_prebuilt(seq) or seq.prompt_tokens >= engine.max_model_len:
         return False
@@ -393,7 +400,7 @@ def _is_held_up(t: RankTables, engine: EngineRow, rank: RankRow, s: int) -> bool
 
 @kernel
 def _steady_passes(t: RankTables, engine: EngineRow, rank: RankRow, last_entry: int) -> int:
-    return int(steady_passes(t, engine, rank, last_entry, _is_held_up))
+    return int(steady_passes(t, engine, rank, last_entry, is_held_up, admission_cost))
 
 
 VLLM = Backend(

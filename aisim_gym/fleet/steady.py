@@ -71,8 +71,10 @@ def plan_decode(w: World, row: int) -> int:
             passes = min(passes, steady_passes(w, engine, w.ranks[r], last_entry) - ends_apart)
             if passes <= 0:
                 return 0
-    block_rows, node_rows = _rows_for_passes(w, row, passes)
-    if not has_room_in_log(w, row, passes) or not has_room_in_cache(w, block_rows, node_rows):
+    worker.steady_block_rows, worker.steady_node_rows = _rows_for_passes(w, row, passes)
+    if not has_room_in_log(w, row, passes) or not has_room_in_cache(
+        w, worker.steady_block_rows, worker.steady_node_rows
+    ):
         return NONE
     return _write_ends(w, row, passes)
 
@@ -88,7 +90,6 @@ def start_decode(w: World, row: int, passes: int) -> float:
     worker.steady_entry = w.token_logs[row].next
     worker.steady_published = 0
     worker.steady_applied = 0
-    worker.steady_block_rows, worker.steady_node_rows = _rows_for_passes(w, row, passes)
     w.arena.block_free_count -= worker.steady_block_rows  # set aside
     w.arena.node_free_count -= worker.steady_node_rows
     for r in range(worker.first_rank, worker.first_rank + engine.dp_size):

@@ -5,14 +5,18 @@ Rules: replay-runtime.md §15.3, §15.5. Rates and latencies are over completed 
 
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from aisim_gym.fleet.encoder import EncoderRow
 from aisim_gym.fleet.tables import DECODE, PREFILL
-from aisim_gym.metrics.gap_statistics import GAP, RATE
+from aisim_gym.metrics.gap_statistics import GAP, RATE, StatisticsRow
 from aisim_gym.replay import Replay
 from aisim_gym.replay.paid_time import pool_worker_seconds
 from aisim_gym.report.completed import CompletedRequests
 from aisim_gym.report.distribution import Distribution
 from aisim_gym.spec import AggregatedFleet, ReplaySpec, SlaSpec
+from aisim_gym.tables import Table
 
 SHORTEST_DURATION_S = 1e-9
 """Rates are counts over the duration, or over this if the run is shorter."""
@@ -42,6 +46,7 @@ def summarize_run(replay: Replay, completed: CompletedRequests) -> dict[str, Any
     gpu_seconds = prefill_seconds * prefill_gpus + decode_seconds * decode_gpus
     encoder_seconds = int(encoder.num_gpus) * float(clock.now_ms) / 1000.0
     gpu_seconds += encoder_seconds
+    gaps = state.gap_statistics() if replay.spec.capture_token_gaps else None
     return {
         "kv_eviction_policy": "lru",
         "committed_prefill_tokens": int(clock.committed_prefill_tokens),
@@ -77,9 +82,9 @@ def summarize_run(replay: Replay, completed: CompletedRequests) -> dict[str, Any
         **Distribution.of_values(completed.ttft_ms).named("ttft_ms"),
         **Distribution.of_values(completed.ttst_ms).named("ttst_ms"),
         **Distribution.of_values(completed.tpot_ms).named("tpot_ms"),
-        **_of_gaps(replay, GAP, "itl_ms"),
+        **_named_gaps(gaps, GAP, "itl_ms"),
         **Distribution.of_values(completed.e2e_ms).named("e2e_latency_ms"),
-        **_of_gaps(replay, RATE, "output_token_throughput_per_user"),
+        **_named_gaps(gaps, RATE, "output_token_throughput_per_user"),
     }
 
 
@@ -90,11 +95,13 @@ def gpus_per_worker(spec: ReplaySpec) -> tuple[int, int]:
     return spec.fleet.prefill.gpus_per_worker, spec.fleet.decode.gpus_per_worker
 
 
-def _of_gaps(replay: Replay, sample: int, metric: str) -> dict[str, float]:
+def _named_gaps(
+    gaps: tuple[Table[StatisticsRow], NDArray[np.int64]] | None, sample: int, metric: str
+) -> dict[str, float]:
     """Return the statistics of token gaps or their rates; they exist only if they are captured."""
-    if not replay.spec.capture_token_gaps:
+    if gaps is None:
         return {}
-    statistics, buckets = replay.state.gap_statistics()
+    statistics, buckets = gaps
     return Distribution.of_sketch(statistics, buckets, sample).named(metric)
 
 
