@@ -17,6 +17,10 @@ class WorkloadError(AisimError, ValueError):
     """A trace or request table that is not valid: names file and line, or the request."""
 
 
+class NoRequestsError(WorkloadError):
+    """Generated traffic in which not a single request arrives."""
+
+
 class UnsupportedError(AisimError, NotImplementedError):
     """A valid setting that this version of the replay does not run."""
 

@@ -43,6 +43,12 @@ ENTRY_POINTS = {
 }
 """Id of each environment, and where its class is."""
 
+VECTOR_ENTRY_POINTS = {
+    "aisim_gym/Aggregated-v0": "aisim_gym.envs.vector_env:AggregatedVectorEnv",
+    "aisim_gym/Disaggregated-v0": "aisim_gym.envs.vector_env:DisaggregatedVectorEnv",
+}
+"""Id of each environment, and where its vector form is."""
+
 for _id, _entry_point in ENTRY_POINTS.items():
     if _id not in gymnasium.registry:
-        gymnasium.register(_id, _entry_point)
+        gymnasium.register(_id, _entry_point, vector_entry_point=VECTOR_ENTRY_POINTS[_id])

@@ -1,8 +1,5 @@
 """Prefill workers that hand their requests to decode workers."""
 
-from typing import Any
-
-from aisim_gym.envs.default_fleet import default_disaggregated_fleet
 from aisim_gym.envs.scaling_env import ScalingEnv
 
 
@@ -92,12 +89,14 @@ class DisaggregatedEnv(ScalingEnv):
     ## Info
 
     Numbers only, the same keys after every step: ``now_s``; of this step ``duration_s``,
-    ``gpu_hours``, ``arrived``, ``completed``, ``rejected``, ``good``, ``violations``,
-    ``overdue_s``, ``churn``, ``action_refused`` (1: over ``max_gpus``, so targets were left as they
-    are), ``obs_clipped`` (entries outside their bounds) and each ``reward_<term>``; of the episode
-    so far ``total_gpu_hours``, ``total_arrived``, ``total_completed``, ``total_rejected``,
-    ``total_good``. ``reset()`` leaves out the terms of the reward. The last step adds
-    ``is_success``: at least 95 % of the requests that arrived were good.
+    ``gpu_hours``, ``cost_usd``, ``arrived``, ``completed``, ``rejected``, ``good``,
+    ``violations``, ``overdue_s``, ``churn``, ``action_refused`` (1: over ``max_gpus``, so targets
+    were left as they are), ``obs_clipped`` (entries outside their bounds) and each
+    ``reward_<term>``; of the episode so far ``total_gpu_hours``, ``total_cost_usd``,
+    ``total_arrived``, ``total_completed``, ``total_rejected``, ``total_good``. A reward with
+    constraints adds each ``cost_<name>`` and their sum ``cost``. ``reset()`` leaves out the terms
+    of the reward. The last step adds ``is_success``: at least 95 % of the requests that arrived
+    were good.
 
     ``env.unwrapped.snapshot`` is what a planner sees, ``env.unwrapped.replay`` the whole run,
     ``env.unwrapped.fork()`` an independent copy to look ahead with.
@@ -105,32 +104,46 @@ class DisaggregatedEnv(ScalingEnv):
     ## Arguments
 
     All but ``requests`` and objects for ``observation``, ``action`` and ``reward`` are JSON values,
-    so that ``env.spec.to_json()`` describes the environment.
+    so that ``env.spec.to_json()`` describes the environment. "Per pool" means one value for all,
+    or a mapping from pool to value.
 
     | argument | default | meaning |
     |---|---|---|
-    | ``fleet`` | 1 prefill, 2 decode workers | the ``fleet`` table of a replay spec |
-    | ``generator`` | see above | ``GeneratorSpec`` fields to change; ``seed`` fixes the requests |
-    | ``trace`` | None | trace file to play instead, the same in every episode |
-    | ``trace_format`` | None | its format; None looks at the first line |
+    | ``engine`` | None | engine profile by name, an ``engine`` table, or one of them per pool |
+    | ``fleet`` | None | the whole ``fleet`` table of a replay spec instead |
+    | ``initial_workers`` | 1 prefill, 2 decode workers | workers at the start, per pool |
+    | ``startup_s`` | None | seconds until a new worker is active; None: as engine or fleet say |
+    | ``min_workers`` | 1 | fewest workers per pool; 0 is possible, per pool |
+    | ``max_workers`` | 8 | most workers, per pool |
+    | ``max_gpus`` | None | most GPUs of the fleet; an action that asks for more changes nothing |
+    | ``gpu_hour_usd`` | None | price of a GPU-hour; None: the engine profile's, or 1 |
+    | ``workload`` | None | preset, generator fields or a ``[workload]`` table; see below |
+    | ``trace`` | None | trace file to play instead |
     | ``requests`` | None | a ``RequestTable`` to play instead (not JSON) |
+    | ``split`` | None | "train", "validation" or "test": play that part of the workload |
+    | ``blocks`` | None | split -> list of [start_s, end_s], for a trace; None: 60, 20, 20 % |
+    | ``episode_s`` | None | length of the window of a trace that an episode plays |
     | ``tick_s`` | 30 | seconds between actions |
     | ``horizon_s`` | None | seconds after which an episode is truncated |
     | ``ttft_slo_ms`` | 500 | limit on the time to the first token, > 0 |
     | ``itl_slo_ms`` | 30 | limit on a request's mean gap between tokens, > 0 |
-    | ``min_workers`` | 1 | fewest workers per pool; 0 is possible |
-    | ``max_workers`` | 8 | most workers per pool |
-    | ``max_gpus`` | None | most GPUs of the fleet; an action that asks for more changes nothing |
-    | ``observation`` | "metrics" | name, ``{"name": …, parameters}`` or object |
+    | ``observation`` | "summary" | name, ``{"name": …, parameters}`` or object |
     | ``action`` | "targets" | likewise |
     | ``reward`` | "cost_slo" | likewise |
     | ``capture_details`` | False | keep requests, ticks, operations and token gaps for reports |
     | ``render_mode`` | None | "ansi": ``render()`` returns one screen of text |
 
-    A workload with a request that no worker can ever hold is refused when the environment is built.
+    A workload with a request that no worker can ever hold is refused when the environment is built,
+    and so are limits that the fleet at its start does not keep.
 
-    ``reset(options=…)``, for one episode: ``start_s``, ``duration_s`` (play only the requests that
-    arrive in this part of the workload, from time 0) and the workers at the start:
+    ``workload`` describes traffic that is generated anew in every episode. Any number in it may be
+    a range that each episode draws from (:mod:`aisim_gym.envs.ranges`):
+    ``{"kind": "chat-wave", "peak_rate_rps": {"uniform": [10, 20]}}``. With a ``seed`` in it, or
+    ``trace_files``, the workload exists once and episodes play parts of it.
+
+    ``reset(options=…)``, for one episode: ``episode`` (a number: the same traffic for everybody),
+    ``trace`` (a file to play instead), ``start_s``, ``duration_s`` (play only the requests that
+    arrive in this part of the traffic, from time 0) and the workers at the start:
 
     * ``prefill_workers``
     * ``decode_workers``
@@ -146,8 +159,3 @@ class DisaggregatedEnv(ScalingEnv):
         "prefill_workers": "num_prefill_workers",
         "decode_workers": "num_decode_workers",
     }
-
-    @classmethod
-    def default_fleet(cls) -> dict[str, Any]:
-        """Return one prefill and two decode workers."""
-        return default_disaggregated_fleet()

@@ -1,20 +1,46 @@
-"""Where the requests of an episode come from: generated anew each time, or always the same."""
+"""Where the requests of an episode come from: generated anew, or a part of a fixed workload.
+
+Training and evaluation must not see the same traffic. With ``split`` an environment plays one of
+three disjoint parts: generated traffic is split by seed, a fixed workload (a trace, or generated
+traffic with a ``seed``) by blocks of time. The validation and the test part consist of numbered
+episodes, the same for everybody; training episodes are drawn without end.
+"""
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
 from aisim_gym.envs.capacity import Lengths
-from aisim_gym.errors import WorkloadError
-from aisim_gym.spec import GeneratorSpec, WorkloadSpec
-from aisim_gym.workload import RequestTable, detect_trace_format, generate_requests, load_workload
-from aisim_gym.workload.generator import CHAT_INPUT, CHAT_OUTPUT
+from aisim_gym.envs.ranges import corners, draw_values, has_ranges
+from aisim_gym.errors import NoRequestsError, WorkloadError
+from aisim_gym.spec import WorkloadSpec
+from aisim_gym.spec.argument_checks import check_number
+from aisim_gym.workload import (
+    RequestTable,
+    detect_trace_format,
+    load_workload,
+    requests_from_arrays,
+)
+
+Split = Literal["train", "validation", "test"]
+
+SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+
+NUM_HELD_OUT = 100
+"""Validation and test episodes of generated traffic."""
+
+SPLIT_ENDS = {"train": 0.6, "validation": 0.8, "test": 1.0}
+"""Where the blocks of a fixed workload end if no others are given, as a share of its duration."""
+
+_SEEDS_PER_SPLIT = 2**61
 
 DEFAULT_GENERATOR: Mapping[str, Any] = {
+    "kind": "chat-wave",
     "duration_s": 900.0,
     "base_rate_rps": 3.0,
     "peak_rate_rps": 15.0,
@@ -28,119 +54,383 @@ DEFAULT_GENERATOR: Mapping[str, Any] = {
 """15 minutes of chat whose rate swings between 3 and 15 requests/s, with a spike at 8 minutes."""
 
 
+class Episode(NamedTuple):
+    """The traffic of one episode.
+
+    Attributes:
+        requests: May be empty: traffic has quiet times.
+        duration_s: Seconds in which requests may arrive.
+    """
+
+    requests: RequestTable
+    duration_s: float
+
+
+class Part(NamedTuple):
+    """A part of a workload that somebody asked for: from ``start_s`` on, for ``duration_s``."""
+
+    start_s: float = 0.0
+    duration_s: float = math.inf
+
+
 class EpisodeWorkload(Protocol):
     """Gives every episode its requests."""
 
     @property
-    def duration_s(self) -> float:
-        """Seconds in which requests may arrive."""
+    def num_episodes(self) -> int | None:
+        """How many different episodes there are; None without end."""
         ...
 
-    def lengths(self) -> Lengths:
-        """Return lengths that stand for all requests there can be."""
+    @property
+    def longest_s(self) -> float:
+        """Duration of the longest episode."""
         ...
 
-    def draw(self, random: np.random.Generator) -> RequestTable:
-        """Return the requests of an episode; every random choice comes from ``random``."""
+    def lengths(self) -> Iterator[Lengths]:
+        """Yield lengths that stand for all requests there can be."""
+        ...
+
+    def draw(
+        self, random: np.random.Generator, number: int | None = None, part: Part | None = None
+    ) -> Episode:
+        """Return the traffic of an episode.
+
+        Args:
+            random: Where every random choice comes from.
+            number: Which episode; None chooses one at random.
+            part: Play exactly this part of the traffic, in time from its start, instead.
+
+        Raises:
+            ValueError: If there is no such episode.
+        """
         ...
 
 
 class GeneratedWorkload:
-    """Traffic of the built-in generator, with a seed of its own for every episode."""
+    """Traffic generated with a seed of its own for every episode."""
 
-    def __init__(self, parameters: Mapping[str, Any]) -> None:
-        """Take the fields of ``GeneratorSpec``; with ``seed`` every episode is the same.
+    def __init__(self, fields: Mapping[str, Any], split: Split | None) -> None:
+        """Take the fields of a generator, in which ranges may stand for numbers.
 
         Raises:
-            SpecError: If they are not valid.
+            SpecError: If they are not valid, at any corner of the ranges.
+            ValueError: If a range is not valid.
         """
-        fields = {**DEFAULT_GENERATOR, **parameters}
-        if "duration_s" in parameters and "spike_at_s" not in parameters:
-            del fields["spike_at_s"]
-        self._spec = GeneratorSpec.from_data(fields, at="generator")
-        self._is_fixed = "seed" in parameters
+        self._fields = fields
+        self._split = split
+        variants = corners(fields, "workload") if has_ranges(fields) else [fields]
+        self._variants = [_generator_spec(variant) for variant in variants]
 
     @property
-    def duration_s(self) -> float:
-        """Seconds in which requests may arrive."""
-        return self._spec.duration_s
+    def num_episodes(self) -> int | None:
+        """How many validation or test episodes there are."""
+        return None if self._split in (None, "train") else NUM_HELD_OUT
 
-    def lengths(self) -> Lengths:
-        """Return the longest prompt and output that the generator can draw, as one request."""
-        longest = (
-            CHAT_INPUT.longest * self._spec.mean_input_tokens,
-            CHAT_OUTPUT.longest * self._spec.mean_output_tokens,
-        )
-        input_tokens, output_tokens = (np.array([math.ceil(x)], np.int64) for x in longest)
-        return Lengths(input_tokens, output_tokens, "generator (longest possible lengths)")
+    @property
+    def longest_s(self) -> float:
+        """Duration of the longest episode."""
+        return max(map(_duration_s, self._variants))
 
-    def draw(self, random: np.random.Generator) -> RequestTable:
+    def lengths(self) -> Iterator[Lengths]:
+        """Yield the longest prompt and output of every variant, as one request."""
+        for spec in self._variants:
+            input_tokens, output_tokens = longest_request(spec.generator)
+            yield Lengths(
+                np.array([input_tokens], np.int64),
+                np.array([output_tokens], np.int64),
+                "workload (longest possible lengths)",
+            )
+
+    def draw(
+        self, random: np.random.Generator, number: int | None = None, part: Part | None = None
+    ) -> Episode:
         """Return newly generated requests."""
-        if self._is_fixed:
-            return generate_requests(self._spec)
-        seed = int(random.integers(2**63))
-        return generate_requests(self._spec.model_copy(update={"seed": seed}))
+        place = 0 if self._split is None else SPLITS.index(self._split)
+        if number is None and place > 0:
+            number = int(random.integers(NUM_HELD_OUT))
+        if number is not None:
+            _check_exists(number, self.num_episodes)
+            random = np.random.default_rng([number, 1 + place])
+        seed = place * _SEEDS_PER_SPLIT + int(random.integers(_SEEDS_PER_SPLIT))
+        spec = _generator_spec({**draw_values(self._fields, random), "seed": seed})
+        requests, duration_s = _generate(spec), _duration_s(spec)
+        if part is None:
+            return Episode(requests, duration_s)
+        return _cut(requests, duration_s, part)
 
 
 class FixedWorkload:
-    """The same requests in every episode."""
+    """A workload that exists once, of which an episode plays a block or a window of it."""
 
-    def __init__(self, requests: RequestTable, source: str) -> None:
-        """Take a table and what to call it in messages."""
+    def __init__(
+        self,
+        requests: RequestTable,
+        source: str,
+        split: Split | None = None,
+        blocks: Mapping[str, Sequence[Sequence[float]]] | None = None,
+        episode_s: float | None = None,
+        duration_s: float | None = None,
+    ) -> None:
+        """Take a table and how it is divided.
+
+        Args:
+            requests: At least one.
+            source: What to call it in messages.
+            split: Which part to play; None for all of it.
+            blocks: ``[start_s, end_s]`` of every block of each split; None: the first 60 % of the
+                time are for training, the next 20 % for validation, the rest for tests.
+            episode_s: Length of the window that an episode plays; None for whole blocks.
+            duration_s: Time in which requests may arrive; None up to the last arrival.
+
+        Raises:
+            WorkloadError: If there are no requests.
+            ValueError: If a block is outside the workload, overlaps with another split or is
+                shorter than a window.
+        """
         if len(requests) == 0:
             raise WorkloadError(f"{source}: got no requests, expected at least one")
         self._requests = requests
         self._source = source
+        self._duration_s = (
+            float(requests.start_ms.max()) / 1000.0 if duration_s is None else duration_s
+        )
+        self._is_held_out = split in ("validation", "test")
+        self._is_whole = split is None and blocks is None and episode_s is None
+        self._blocks = _checked_blocks(blocks, split, self._duration_s)
+        self._episode_s = episode_s
+        self._windows = _windows(self._blocks, episode_s)
 
     @property
-    def duration_s(self) -> float:
-        """Seconds from 0 to the last arrival, or the last start of a session."""
-        return float(self._requests.start_ms.max()) / 1000.0
+    def num_episodes(self) -> int | None:
+        """How many windows there are side by side; None where they are drawn at random."""
+        is_drawn = self._episode_s is not None and not self._is_held_out
+        return None if is_drawn else len(self._windows)
 
-    def lengths(self) -> Lengths:
-        """Return the lengths of all requests."""
-        return Lengths(self._requests.input_tokens, self._requests.output_tokens, self._source)
+    @property
+    def longest_s(self) -> float:
+        """Duration of the longest episode."""
+        return max(end_s - start_s for start_s, end_s in self._windows)
 
-    def draw(self, random: np.random.Generator) -> RequestTable:
-        """Return the requests."""
-        return self._requests
+    def lengths(self) -> Iterator[Lengths]:
+        """Yield the lengths of all requests."""
+        yield Lengths(self._requests.input_tokens, self._requests.output_tokens, self._source)
+
+    def draw(
+        self, random: np.random.Generator, number: int | None = None, part: Part | None = None
+    ) -> Episode:
+        """Return the requests of a window."""
+        if part is not None:
+            return _cut(self._requests, self._duration_s, part)
+        if self._is_whole:
+            return Episode(self._requests, self._duration_s)
+        if number is not None:
+            _check_exists(number, len(self._windows))
+            start_s, end_s = self._windows[number]
+        elif self.num_episodes is not None:
+            start_s, end_s = self._windows[int(random.integers(len(self._windows)))]
+        else:
+            start_s, end_s = self._random_window(random)
+        # The last block includes the last arrival.
+        until_s = math.inf if end_s == self._duration_s else end_s
+        length_s = end_s - start_s if self._episode_s is None else self._episode_s
+        return Episode(self._requests.between(1e3 * start_s, 1e3 * until_s), length_s)
+
+    def _random_window(self, random: np.random.Generator) -> tuple[float, float]:
+        """Return a window that begins anywhere in a block, every beginning equally likely."""
+        assert self._episode_s is not None
+        rooms_s = [end_s - start_s - self._episode_s for start_s, end_s in self._blocks]
+        room_ends_s = np.cumsum(rooms_s)
+        at_s = random.uniform(0.0, float(room_ends_s[-1]))
+        block = min(int(np.searchsorted(room_ends_s, at_s, side="right")), len(rooms_s) - 1)
+        start_s = self._blocks[block][0] + at_s - (float(room_ends_s[block]) - rooms_s[block])
+        return start_s, start_s + self._episode_s
 
 
 def make_workload(
-    generator: Mapping[str, Any] | None,
-    trace: str | Path | None,
-    trace_format: str | None,
-    requests: RequestTable | None,
+    workload: str | Mapping[str, Any] | None,
+    trace: str | Path | None = None,
+    requests: RequestTable | None = None,
+    *,
+    split: Split | None = None,
+    blocks: Mapping[str, Sequence[Sequence[float]]] | None = None,
+    episode_s: float | None = None,
 ) -> EpisodeWorkload:
     """Return the workload that an environment's arguments describe.
 
+    Args:
+        workload: Name of a preset; the fields of a generator, in which ranges may stand for
+            numbers; or a ``[workload]`` table with ``trace_files``.
+        trace: Path of a trace whose format shows in its first line.
+        requests: A table.
+        split: Which part of it to play.
+        blocks: See :class:`FixedWorkload`; only for a fixed workload.
+        episode_s: Likewise.
+
     Raises:
         TypeError: If one is not of its type.
-        ValueError: If they describe more than one, or the generator's fields are not valid.
+        ValueError: If they describe more than one, or the fields are not valid.
         WorkloadError: If the trace is not valid or there are no requests.
     """
-    if sum(source is not None for source in (generator, trace, requests)) > 1:
-        raise ValueError("got more than one of generator, trace and requests, expected at most one")
+    if sum(source is not None for source in (workload, trace, requests)) > 1:
+        raise ValueError("got more than one of workload, trace and requests, expected at most one")
+    if split not in (None, *SPLITS):
+        raise ValueError(f"split: got {split!r}, expected None or one of: {', '.join(SPLITS)}")
+    if episode_s is not None:
+        episode_s = check_number("episode_s", episode_s, "> 0, or None")
+        if not (math.isfinite(episode_s) and episode_s > 0.0):
+            raise ValueError(f"episode_s: got {episode_s}, expected a finite number > 0, or None")
     if requests is not None:
         if not isinstance(requests, RequestTable):
             raise TypeError(
                 f"requests: got {type(requests).__name__}, expected a RequestTable "
                 "(requests_from_arrays, read_mooncake, read_azure_csv, …) or None"
             )
-        return FixedWorkload(requests, "requests")
+        return FixedWorkload(requests, "requests", split, blocks, episode_s)
     if trace is not None:
-        if not isinstance(trace, str | os.PathLike):
-            raise TypeError(f"trace: got {trace!r}, expected a path or None")
-        path = Path(trace).expanduser().absolute()
-        spec = WorkloadSpec.from_data(
-            {
-                "trace_files": [str(path)],
-                "trace_format": trace_format or detect_trace_format(path),
-            }
-        )
-        return FixedWorkload(load_workload(spec), str(path))
-    if not isinstance(generator, Mapping | None):
+        path, table = read_trace(trace)
+        return FixedWorkload(table, path, split, blocks, episode_s)
+    if isinstance(workload, Mapping) and "trace_files" in workload:
+        spec = WorkloadSpec.from_data(dict(workload), at="workload")
+        return FixedWorkload(load_workload(spec), "workload", split, blocks, episode_s)
+    fields = _generator_fields(workload)
+    if fields["kind"] == "synthetic":
+        table = load_workload(_generator_spec(fields))
+        return FixedWorkload(table, "workload", split, blocks, episode_s)
+    if "seed" in fields:
+        spec = _generator_spec(fields)
+        table, duration_s = load_workload(spec), _duration_s(spec)
+        return FixedWorkload(table, "workload", split, blocks, episode_s, duration_s)
+    for name, given in (("blocks", blocks), ("episode_s", episode_s)):
+        if given is not None:
+            raise ValueError(
+                f"{name}: got {given!r} for traffic that is generated anew in every episode, "
+                "expected None; it is for a trace, a table of requests or a workload with a seed"
+            )
+    return GeneratedWorkload(fields, split)
+
+
+def read_trace(trace: str | Path) -> tuple[str, RequestTable]:
+    """Return the absolute path of a trace, and its requests.
+
+    Raises:
+        TypeError: If it is no path.
+        WorkloadError: If it cannot be read or is not valid.
+    """
+    if not isinstance(trace, str | os.PathLike):
+        raise TypeError(f"trace: got {trace!r}, expected a path or None")
+    path = Path(trace).expanduser().absolute()
+    spec = WorkloadSpec.from_data(
+        {"trace_files": [str(path)], "trace_format": detect_trace_format(path)}
+    )
+    return str(path), load_workload(spec)
+
+
+def _generator_fields(workload: str | Mapping[str, Any] | None) -> Mapping[str, Any]:
+    if workload is None:
+        return DEFAULT_GENERATOR
+    if isinstance(workload, str):
+        return {"kind": "traffic", "preset": workload}
+    if not isinstance(workload, Mapping):
         raise TypeError(
-            f"generator: got {generator!r}, expected a mapping of GeneratorSpec fields or None"
+            f"workload: got {workload!r}, expected the name of a preset, a mapping or None"
         )
-    return GeneratedWorkload(generator or {})
+    kind = workload.get("kind", "traffic" if "preset" in workload else "chat-wave")
+    if kind != "chat-wave":
+        return {**workload, "kind": kind}
+    fields = {**DEFAULT_GENERATOR, **workload}
+    if "duration_s" in workload and "spike_at_s" not in workload:
+        del fields["spike_at_s"]
+    return fields
+
+
+def _generator_spec(fields: Mapping[str, Any]) -> WorkloadSpec:
+    return WorkloadSpec.from_data({"generator": dict(fields)}, at="workload")
+
+
+def _duration_s(spec: WorkloadSpec) -> float:
+    assert spec.generator is not None
+    return float(spec.generator.duration_s)
+
+
+def _generate(spec: WorkloadSpec) -> RequestTable:
+    """Return the requests, none if none arrives."""
+    try:
+        return load_workload(spec)
+    except NoRequestsError:
+        return requests_from_arrays([], [], [])
+
+
+def longest_request(spec: Any) -> tuple[int, int]:
+    from aisim_gym.workload.generator import CHAT_INPUT, CHAT_OUTPUT
+
+    return math.ceil(CHAT_INPUT.longest * spec.mean_input_tokens), math.ceil(
+        CHAT_OUTPUT.longest * spec.mean_output_tokens
+    )
+
+
+def _check_exists(number: int, num_episodes: int | None) -> None:
+    if num_episodes is not None and number >= num_episodes:
+        raise ValueError(f"options.episode: got {number}, expected 0 to {num_episodes - 1}")
+
+
+def _cut(requests: RequestTable, duration_s: float, part: Part) -> Episode:
+    end_s = min(part.start_s + part.duration_s, max(duration_s, part.start_s))
+    until_ms = 1e3 * (part.start_s + part.duration_s)
+    return Episode(requests.between(1e3 * part.start_s, until_ms), end_s - part.start_s)
+
+
+def _checked_blocks(
+    blocks: Mapping[str, Sequence[Sequence[float]]] | None, split: Split | None, duration_s: float
+) -> list[tuple[float, float]]:
+    """Return the blocks to play, in order of time."""
+    if blocks is None:
+        if split is None:
+            return [(0.0, duration_s)]
+        start_frac = {"train": 0.0, "validation": 0.6, "test": 0.8}[split]
+        return [(start_frac * duration_s, SPLIT_ENDS[split] * duration_s)]
+    if not isinstance(blocks, Mapping):
+        raise TypeError(f"blocks: got {blocks!r}, expected a mapping from split to blocks, or None")
+    spans: list[tuple[float, float, str]] = []
+    for name, given in blocks.items():
+        if name not in SPLITS:
+            raise ValueError(f"blocks: got {name!r}, expected names out of: {', '.join(SPLITS)}")
+        for i, block in enumerate(given):
+            at = f"blocks.{name}[{i}]"
+            if len(block) != 2:
+                raise ValueError(f"{at}: got {block!r}, expected [start_s, end_s]")
+            start_s, end_s = (check_number(at, bound, "of seconds") for bound in block)
+            if not 0.0 <= start_s < end_s <= duration_s:
+                raise ValueError(
+                    f"{at}: got {list(block)}, expected 0 <= start_s < end_s <= {duration_s} "
+                    "(the duration of the workload)"
+                )
+            spans.append((start_s, end_s, name))
+    spans.sort()
+    for (_, end_s, name), (start_s, _, other) in pairwise(spans):
+        if start_s < end_s:
+            raise ValueError(
+                f"blocks: a block of {name} ends at {end_s} s, after one of {other} starts at "
+                f"{start_s} s; expected blocks that do not overlap"
+            )
+    chosen = [(start_s, end_s) for start_s, end_s, name in spans if split in (None, name)]
+    if not chosen:
+        raise ValueError(f"blocks: got none of split {split!r}, expected at least one")
+    return chosen
+
+
+def _windows(
+    blocks: Sequence[tuple[float, float]], episode_s: float | None
+) -> list[tuple[float, float]]:
+    """Return the windows side by side in the blocks; without a length, the blocks."""
+    if episode_s is None:
+        return list(blocks)
+    windows = []
+    for start_s, end_s in blocks:
+        if end_s - start_s < episode_s:
+            raise ValueError(
+                f"episode_s: got {episode_s}, expected at most {end_s - start_s}, the length of "
+                f"the block from {start_s} s to {end_s} s"
+            )
+        for i in range(int((end_s - start_s) / episode_s)):
+            windows.append((start_s + i * episode_s, start_s + (i + 1) * episode_s))
+    return windows

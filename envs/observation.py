@@ -192,7 +192,7 @@ def _pool_sums(pool: PoolSnapshot) -> PoolSums:
     )
 
 
-OBSERVATIONS: Mapping[str, Callable[..., Observation]] = {"metrics": MetricsObservation}
+OBSERVATIONS: Mapping[str, Callable[..., Observation]] = {"summary": MetricsObservation}
 """Class of each named observation."""
 
 

@@ -47,6 +47,7 @@ class StepOutcome(NamedTuple):
 
     duration_s: float
     gpu_hours: float
+    cost_usd: float
     arrived: int
     completed: int
     rejected: int
@@ -109,5 +110,5 @@ class CostSloReward:
         }
 
 
-REWARDS: Mapping[str, Callable[..., Reward]] = {"cost_slo": CostSloReward}
+REWARDS: Mapping[str, Callable[..., Reward]] = {"cost_slo": lambda fleet, **kw: CostSloReward(**kw)}
 """Class of each named reward."""

@@ -2,9 +2,9 @@
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, cast
+from typing import Any, ClassVar, NamedTuple, Self, cast
 
 import gymnasium
 import numpy as np
@@ -13,12 +13,21 @@ from numpy.typing import NDArray
 
 from aisim_gym.envs.action import ACTIONS, Action, DirectAction, Targets, fleet_gpus
 from aisim_gym.envs.capacity import check_capacity
-from aisim_gym.envs.episode_workload import make_workload
+from aisim_gym.envs.episode_workload import (
+    Episode,
+    EpisodeWorkload,
+    FixedWorkload,
+    Split,
+    make_workload,
+    read_trace,
+)
+from aisim_gym.envs.fleet_choice import Kind, choose_fleet, gpu_hour_prices
 from aisim_gym.envs.fleet_now import FleetNow, read_fleet
 from aisim_gym.envs.named_part import has_direct_form, make_part
 from aisim_gym.envs.observation import OBSERVATIONS, Observation, WorldObservation, fit_to_space
 from aisim_gym.envs.outcomes import OutcomeLedger, Outcomes
 from aisim_gym.envs.rendering import fleet_text
+from aisim_gym.envs.reset_options import ResetOptions, read_options
 from aisim_gym.envs.reward import REWARDS, Reward, StepOutcome
 from aisim_gym.fleet.tick import KEEP
 from aisim_gym.replay import (
@@ -30,8 +39,7 @@ from aisim_gym.replay import (
 )
 from aisim_gym.replay.snapshot import take_snapshot
 from aisim_gym.spec import AggregatedFleet, FleetSpec, ReplaySpec
-from aisim_gym.spec.argument_checks import check_integer, check_number
-from aisim_gym.spec.wording import closest
+from aisim_gym.spec.argument_checks import check_number
 from aisim_gym.workload import RequestTable
 
 GRACE_S = 300.0
@@ -44,31 +52,37 @@ SUCCESS_FRAC = 0.95
 class ScalingEnv(gymnasium.Env[Any, Any]):
     """Base of the environments; see :class:`AggregatedEnv` and :class:`DisaggregatedEnv`.
 
-    A subclass says which topology it is for, its default fleet and the names of the reset options
-    that set the workers at the start.
+    A subclass says which topology it is for and the names of the reset options that set the workers
+    at the start.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012
-    kind: ClassVar[Literal["agg", "disagg"]]
+    kind: ClassVar[Kind]
     worker_options: ClassVar[Mapping[str, str]]
     """Reset option -> field of the fleet spec, pool by pool."""
 
     def __init__(
         self,
         *,
+        engine: str | Mapping[str, Any] | None = None,
         fleet: Mapping[str, Any] | None = None,
-        generator: Mapping[str, Any] | None = None,
+        initial_workers: int | Mapping[str, int] | None = None,
+        startup_s: float | None = None,
+        min_workers: int | Mapping[str, int] = 1,
+        max_workers: int | Mapping[str, int] = 8,
+        max_gpus: int | None = None,
+        gpu_hour_usd: float | None = None,
+        workload: str | Mapping[str, Any] | None = None,
         trace: str | Path | None = None,
-        trace_format: str | None = None,
         requests: RequestTable | None = None,
+        split: Split | None = None,
+        blocks: Mapping[str, Sequence[Sequence[float]]] | None = None,
+        episode_s: float | None = None,
         tick_s: float = 30.0,
         horizon_s: float | None = None,
         ttft_slo_ms: float = 500.0,
         itl_slo_ms: float = 30.0,
-        min_workers: int = 1,
-        max_workers: int = 8,
-        max_gpus: int | None = None,
-        observation: str | Mapping[str, Any] | Observation = "metrics",
+        observation: str | Mapping[str, Any] | Observation = "summary",
         action: str | Mapping[str, Any] | Action = "targets",
         reward: str | Mapping[str, Any] | Reward = "cost_slo",
         capture_details: bool = False,
@@ -89,13 +103,13 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         self.render_mode = render_mode
         _check_slo("ttft_slo_ms", ttft_slo_ms)
         _check_slo("itl_slo_ms", itl_slo_ms)
-        check_integer("max_workers", max_workers, ">= min_workers: it bounds the action space")
+        if max_workers is None:
+            raise TypeError("max_workers: got None, expected integers: it bounds the action space")
         if not isinstance(capture_details, bool):
             raise TypeError(f"capture_details: got {capture_details!r}, expected True or False")
-        fleet = self.default_fleet() if fleet is None else fleet
         self._spec = ReplaySpec.from_data(
             {
-                "fleet": dict(fleet) if isinstance(fleet, Mapping) else fleet,
+                "fleet": choose_fleet(self.kind, fleet, engine, initial_workers, startup_s),
                 "sla": {"ttft_ms": float(ttft_slo_ms), "itl_ms": float(itl_slo_ms)},
                 "capture_per_request": capture_details,
                 "capture_token_gaps": capture_details,
@@ -110,27 +124,27 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         limits = ScalingLimits(tick_s, min_workers, max_workers, max_gpus)
         self.fleet_description: FleetDescription = describe_fleet(self._spec, limits)
         self._check_limits()
-        self._workload = make_workload(generator, trace, trace_format, requests)
-        check_capacity(self._spec.fleet, self._workload.lengths())
+        self._prices = gpu_hour_prices(self.kind, engine, gpu_hour_usd)
+        self._workload = make_workload(
+            workload, trace, requests, split=split, blocks=blocks, episode_s=episode_s
+        )
+        self._check_capacity(self._workload)
         self._tick_ms = float(tick_s) * 1000.0
         self._horizon_s = horizon_s
-        self._episode_horizon_ms({})  # refuses a horizon that is too short
+        self._episode_horizon_ms(self._workload.longest_s)  # refuses one that is too short
 
         self._observation: Observation = make_part(
             "observation", observation, OBSERVATIONS, self.fleet_description
         )
         self._action: Action = make_part("action", action, ACTIONS, self.fleet_description)
-        self._reward: Reward = make_part("reward", reward, REWARDS)
+        self._reward: Reward = make_part("reward", reward, REWARDS, self.fleet_description)
         self._reads_world = has_direct_form(self._observation, "observe", "observe_world")
         self._needs_no_snapshot = has_direct_form(self._action, "decode", "targets_of")
+        self._begin_observations = getattr(self._observation, "begin_episode", None)
+        self._costs_of = getattr(self._reward, "costs", None)
         self.observation_space = self._observation.space()
         self.action_space = self._action.space()
         self._replay: Replay | None = None
-
-    @classmethod
-    def default_fleet(cls) -> dict[str, Any]:
-        """Return the fleet of an environment that is given none."""
-        raise NotImplementedError
 
     @property
     def replay(self) -> Replay:
@@ -154,6 +168,11 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         """What translates between actions and targets."""
         return self._action
 
+    @property
+    def num_episodes(self) -> int | None:
+        """How many different episodes there are; None without end."""
+        return self._workload.num_episodes
+
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
@@ -166,35 +185,41 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         Raises:
             TypeError: If an option is not of its type.
             ValueError: If an option is unknown or not allowed.
+            WorkloadError: If the trace of an option is not valid or can never run.
         """
+        self.begin_episode(seed, options)
+        self.replay.run_to_tick()
+        return self.first_observation()
+
+    def begin_episode(
+        self, seed: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> None:
+        """Prepare an episode: :meth:`reset` up to the point where the replay has to run."""
         super().reset(seed=seed)
-        chosen = self._checked_options({} if options is None else options)
-        requests = self._workload.draw(self.np_random)
-        if "start_s" in chosen or "duration_s" in chosen:
-            start_ms, end_ms = (1000.0 * at_s for at_s in self._slice_s(chosen))
-            requests = requests.between(start_ms, end_ms)
-            if len(requests) == 0:
-                raise ValueError(
-                    f"options: no request arrives between {start_ms / 1000.0} s and "
-                    f"{end_ms / 1000.0} s"
-                )
-        self._horizon_ms = self._episode_horizon_ms(chosen)
+        chosen = read_options(options, self.worker_options)
         fleet = self._initial_fleet(chosen)
+        episode = self._draw_episode(chosen)
+        self._horizon_ms = self._episode_horizon_ms(episode.duration_s)
         spec = self._spec.model_copy(update={"fleet": fleet, "max_sim_time_ms": self._horizon_ms})
-        self._replay = Replay(spec, requests, initial_tick_ms=self._tick_ms)
-        self._replay.run_to_tick()
+        self._replay = Replay(spec, episode.requests, initial_tick_ms=self._tick_ms)
+
+    def first_observation(self) -> tuple[Any, dict[str, Any]]:
+        """Return what :meth:`reset` returns, once the replay has run to its first tick."""
         self._fleet = self._read_fleet()
-        sla = spec.sla
+        sla = self._spec.sla
         assert sla.ttft_ms is not None
         assert sla.itl_ms is not None
         self._ledger = OutcomeLedger(sla.ttft_ms, sla.itl_ms)
         self._is_over = False
         self._rewarded_until_ms = 0.0
-        self._paid_gpu_hours = 0.0
+        self._paid = _Paid(0.0, 0.0)
         self._totals = Outcomes()
-        nothing = StepOutcome(0.0, 0.0, 0, 0, 0, 0, 0.0, 0.0, 0)
+        self._churn, self._is_refused = 0, False
+        if self._begin_observations is not None:
+            self._begin_observations()
+        nothing = StepOutcome(0.0, 0.0, 0.0, 0, 0, 0, 0, 0.0, 0.0, 0)
         observation, num_clipped = self._observe()
-        return observation, self._info(nothing, {}, num_clipped, False)
+        return observation, self._info(nothing, {}, num_clipped)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Set the targets that ``action`` means and run to the next tick, or to the end.
@@ -204,31 +229,41 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
             ValueError: If the action is not in the action space.
             ReplayError: If the replay breaks.
         """
+        self.set_targets(action)
+        if not self.replay.is_done:  # a workload may end before the first tick
+            self.replay.run_to_tick()
+        return self.outcome()
+
+    def set_targets(self, action: Any) -> None:
+        """Answer the tick: :meth:`step` up to the point where the replay has to run."""
         replay = self.replay
         if self._is_over:
             raise ResetNeeded("step(): the episode is over, call reset()")
         current = self._current_targets()
         targets = self._targets_of(action, current)
-        is_refused = not self._fits_budget(targets)
-        if is_refused:
+        self._is_refused = not self._fits_budget(targets)
+        if self._is_refused:
             targets = current
-        if not replay.is_done:  # a workload may end before the first tick
+        self._churn = _distance(targets, current)
+        if not replay.is_done:
             next_ms = min(self._fleet.now_ms + self._tick_ms, self._horizon_ms)
             prefill = KEEP if targets.prefill is None else targets.prefill
             replay.answer(prefill, targets.decode, next_ms)
-            replay.run_to_tick()
-            self._fleet = self._read_fleet()
+
+    def outcome(self) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Return what :meth:`step` returns, once the replay has run to its next tick or its end."""
+        replay = self.replay
+        self._fleet = self._read_fleet()
         terminated = replay.is_done and not replay.hit_time_limit
         truncated = not terminated and (
             replay.hit_time_limit or self._fleet.now_ms >= self._horizon_ms
         )
         self._is_over = terminated or truncated
-
-        outcome = self._settle_step(_distance(targets, current))
+        outcome = self._settle_step()
         # Adding 0.0 turns -0.0, which nobody wants to read in a log, into 0.0.
         terms = {name: float(value) + 0.0 for name, value in self._reward(outcome).items()}
         observation, num_clipped = self._observe()
-        info = self._info(outcome, terms, num_clipped, is_refused)
+        info = self._info(outcome, terms, num_clipped)
         return observation, math.fsum(terms.values()), terminated, truncated, info
 
     def action_masks(self) -> NDArray[np.bool_]:
@@ -247,7 +282,7 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
                 f'gymnasium.make("{self.spec.id if self.spec else "…"}", render_mode="ansi")'
             )
             return None
-        return fleet_text(self.snapshot, self.fleet_description, self._totals, self._paid_gpu_hours)
+        return fleet_text(self.snapshot, self.fleet_description, self._totals, self._paid.gpu_hours)
 
     def close(self) -> None:
         """Forget the episode; ``reset()`` begins a new one."""
@@ -260,6 +295,8 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         for name in ("_np_random", "_observation", "_action", "_reward", "_ledger"):
             if hasattr(self, name):
                 setattr(fork, name, copy.deepcopy(getattr(self, name)))
+        fork._begin_observations = getattr(fork._observation, "begin_episode", None)
+        fork._costs_of = getattr(fork._reward, "costs", None)
         fork.observation_space = copy.deepcopy(self.observation_space)
         fork.action_space = copy.deepcopy(self.action_space)
         return fork
@@ -298,41 +335,25 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         max_gpus = self.fleet_description.limits.max_gpus
         return max_gpus is None or fleet_gpus(targets, self.fleet_description) <= max_gpus
 
-    def _checked_options(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
-        if not isinstance(options, Mapping):
-            raise TypeError(f"options: got {options!r}, expected a mapping or None")
-        known = ("start_s", "duration_s", *self.worker_options)
-        for name, value in options.items():
-            if name not in known:
-                raise ValueError(
-                    f"unknown option {name!r}{closest(str(name), known)} "
-                    f"(known: {', '.join(known)})"
-                )
-            if name in self.worker_options:
-                check_integer(f"options.{name}", value, "")
-            else:
-                check_number(f"options.{name}", value, ">= 0" if name == "start_s" else "> 0")
-        start_s, duration_s = options.get("start_s", 0.0), options.get("duration_s", 1.0)
-        if not (math.isfinite(start_s) and start_s >= 0.0):
-            raise ValueError(f"options.start_s: got {start_s}, expected a finite number >= 0")
-        if not duration_s > 0.0:
-            raise ValueError(f"options.duration_s: got {duration_s}, expected > 0")
-        return options
+    def _check_capacity(self, workload: EpisodeWorkload) -> None:
+        for lengths in workload.lengths():
+            check_capacity(self._spec.fleet, lengths)
 
-    def _slice_s(self, options: Mapping[str, Any]) -> tuple[float, float]:
-        """Return start and end of the part of the workload that an episode plays."""
-        start_s = float(options.get("start_s", 0.0))
-        return start_s, start_s + float(options.get("duration_s", math.inf))
+    def _draw_episode(self, options: ResetOptions) -> Episode:
+        workload = self._workload
+        if options.trace is not None:
+            path, table = read_trace(options.trace)
+            workload = FixedWorkload(table, path)
+            self._check_capacity(workload)
+        return workload.draw(self.np_random, options.episode, options.part)
 
-    def _episode_horizon_ms(self, options: Mapping[str, Any]) -> float:
+    def _episode_horizon_ms(self, duration_s: float) -> float:
         """Return the time at which an episode is truncated."""
         horizon_s = self._horizon_s
         if horizon_s is not None:
             horizon_s = check_number("horizon_s", horizon_s, "larger than tick_s, or None")
         else:
-            start_s, end_s = self._slice_s(options)
-            horizon_s = max(0.0, min(self._workload.duration_s, end_s) - start_s) + GRACE_S
-            horizon_s = max(horizon_s, 2.0 * self._tick_ms / 1000.0)
+            horizon_s = max(duration_s + GRACE_S, 2.0 * self._tick_ms / 1000.0)
         if not (math.isfinite(horizon_s) and horizon_s * 1000.0 > self._tick_ms):
             raise ValueError(
                 f"horizon_s: got {horizon_s}, expected a finite number larger than tick_s "
@@ -340,15 +361,10 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
             )
         return horizon_s * 1000.0
 
-    def _initial_fleet(self, options: Mapping[str, Any]) -> FleetSpec:
-        counts = {
-            field: int(options[name])
-            for name, field in self.worker_options.items()
-            if name in options
-        }
-        if not counts:
+    def _initial_fleet(self, options: ResetOptions) -> FleetSpec:
+        if not options.workers:
             return self._spec.fleet
-        fleet = self._spec.fleet.model_copy(update=counts)
+        fleet = self._spec.fleet.model_copy(update=dict(options.workers))
         self._check_initial_workers(fleet)
         return fleet
 
@@ -377,47 +393,52 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         values = self._observation.observe(self.snapshot, self._fleet.now_ms / self._horizon_ms)
         return fit_to_space(values, self.observation_space)
 
-    def _settle_step(self, churn: int) -> StepOutcome:
+    def _settle_step(self) -> StepOutcome:
         """Return what happened since the last reward, and remember that it was rewarded."""
         state = self.replay.state
         outcomes = self._ledger.count_step(state)
         violations = float(outcomes.violations)
         if self._is_over:
             violations += self._ledger.late_frac_of_unfinished(state)
-        gpu_hours = self._gpu_hours()
+        paid = self._paid_so_far()
         now_ms = self._fleet.now_ms
         outcome = StepOutcome(
             duration_s=(now_ms - self._rewarded_until_ms) / 1000.0,
-            gpu_hours=gpu_hours - self._paid_gpu_hours,
+            gpu_hours=paid.gpu_hours - self._paid.gpu_hours,
+            cost_usd=paid.cost_usd - self._paid.cost_usd,
             arrived=outcomes.arrived,
             completed=outcomes.completed,
             rejected=outcomes.rejected,
             good=outcomes.good,
             violations=violations,
             overdue_s=outcomes.overdue_s,
-            churn=churn,
+            churn=self._churn,
         )
         self._rewarded_until_ms = now_ms
-        self._paid_gpu_hours = gpu_hours
+        self._paid = paid
         self._totals = self._totals.plus(outcomes)
         return outcome
 
-    def _gpu_hours(self) -> float:
-        """Return the GPU-hours of the episode so far (replay-runtime.md §7.6)."""
-        fleet = self.fleet_description
-        gpu_s = self._fleet.decode_s * fleet.decode.gpus_per_worker
-        if fleet.prefill is not None:
-            gpu_s += self._fleet.prefill_s * fleet.prefill.gpus_per_worker
-        return gpu_s / 3600.0
+    def _paid_so_far(self) -> "_Paid":
+        """Return GPU-hours and their price in the episode so far (replay-runtime.md §7.6)."""
+        fleet, now = self.fleet_description, self._fleet
+        if fleet.prefill is None:
+            gpu_hours = now.decode_s * fleet.decode.gpus_per_worker / 3600.0
+            return _Paid(gpu_hours, gpu_hours * self._prices["workers"])
+        decode = now.decode_s * fleet.decode.gpus_per_worker / 3600.0
+        prefill = now.prefill_s * fleet.prefill.gpus_per_worker / 3600.0
+        cost_usd = prefill * self._prices["prefill"] + decode * self._prices["decode"]
+        return _Paid(prefill + decode, cost_usd)
 
     def _info(
-        self, outcome: StepOutcome, terms: dict[str, float], num_clipped: int, is_refused: bool
+        self, outcome: StepOutcome, terms: dict[str, float], num_clipped: int
     ) -> dict[str, Any]:
         totals = self._totals
         info: dict[str, Any] = {
             "now_s": self._fleet.now_ms / 1000.0,
             "duration_s": outcome.duration_s,
             "gpu_hours": outcome.gpu_hours,
+            "cost_usd": outcome.cost_usd,
             "arrived": outcome.arrived,
             "completed": outcome.completed,
             "rejected": outcome.rejected,
@@ -425,9 +446,10 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
             "violations": outcome.violations,
             "overdue_s": outcome.overdue_s,
             "churn": outcome.churn,
-            "action_refused": int(is_refused),
+            "action_refused": int(self._is_refused),
             "obs_clipped": num_clipped,
-            "total_gpu_hours": self._paid_gpu_hours,
+            "total_gpu_hours": self._paid.gpu_hours,
+            "total_cost_usd": self._paid.cost_usd,
             "total_arrived": totals.arrived,
             "total_completed": totals.completed,
             "total_rejected": totals.rejected,
@@ -435,9 +457,21 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         }
         for name, value in terms.items():
             info[f"reward_{name}"] = value
+        if self._costs_of is not None:
+            costs = {name: float(value) for name, value in self._costs_of(outcome).items()}
+            info["cost"] = math.fsum(costs.values())
+            for name, value in costs.items():
+                info[f"cost_{name}"] = value
         if self._is_over:
             info["is_success"] = totals.good >= SUCCESS_FRAC * totals.arrived
         return info
+
+
+class _Paid(NamedTuple):
+    """What the fleet has cost so far."""
+
+    gpu_hours: float
+    cost_usd: float
 
 
 def _check_slo(name: str, limit_ms: object) -> None:

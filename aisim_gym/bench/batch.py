@@ -22,12 +22,11 @@ BATCH = Target(1.7, is_floor=True, of_ratio=True)
 
 def make_replays() -> list[Replay]:
     """Return the worlds of the environment benchmark, each with requests of its own."""
-    from aisim_gym.envs.default_fleet import default_disaggregated_fleet
+    from aisim_gym.envs.fleet_choice import choose_fleet
 
     spec = ReplaySpec.from_data(
         {
-            "fleet": default_disaggregated_fleet()
-            | {"num_prefill_workers": WORKERS_PER_POOL, "num_decode_workers": WORKERS_PER_POOL},
+            "fleet": choose_fleet("disagg", initial_workers=WORKERS_PER_POOL),
             "capture_per_request": False,
             "capture_planner_details": False,
         }

@@ -34,14 +34,12 @@ def make_env() -> Any:
     """Return the environment: 8 requests/s, ticks of 30 s, four workers per pool at the start."""
     import gymnasium
 
-    from aisim_gym.envs.default_fleet import default_disaggregated_fleet
-
-    fleet = default_disaggregated_fleet() | {
-        "num_prefill_workers": WORKERS_PER_POOL,
-        "num_decode_workers": WORKERS_PER_POOL,
-    }
-    generator = {"base_rate_rps": RATE_RPS, "peak_rate_rps": RATE_RPS, "spike_at_s": None}
-    return gymnasium.make(f"aisim_gym.envs:{ENV_ID}", fleet=fleet, generator=generator, tick_s=30.0)
+    return gymnasium.make(
+        f"aisim_gym.envs:{ENV_ID}",
+        initial_workers=WORKERS_PER_POOL,
+        workload={"base_rate_rps": RATE_RPS, "peak_rate_rps": RATE_RPS, "spike_at_s": None},
+        tick_s=30.0,
+    )
 
 
 def play(env: Any, num_steps: int) -> Played:

@@ -62,18 +62,7 @@ class ReplayBatch:
             TypeError: If one is no replay, or the number of threads is no integer.
             ValueError: If there is no replay, one is there twice, or there is not a single thread.
         """
-        if len(replays) == 0:
-            raise ValueError("replays: got none, expected at least one")
-        seen: dict[int, int] = {}
-        for world, replay in enumerate(replays):
-            if not isinstance(replay, Replay):
-                raise TypeError(f"replays[{world}]: got {replay!r}, expected a Replay")
-            first = seen.setdefault(id(replay.state), world)
-            if first != world:
-                raise ValueError(
-                    f"replays[{world}]: got the same replay as replays[{first}], expected another "
-                    "one (replay.fork() makes a copy)"
-                )
+        _check_replays(replays)
         if num_threads is None:
             num_threads = os.cpu_count() or 1
         elif check_integer("num_threads", num_threads, ">= 1, or None") < 1:
@@ -123,11 +112,14 @@ class ReplayBatch:
         for replay, (prefill, decode), at_ms in answers:
             replay._try_answer(prefill, decode, float(at_ms))
 
-    def advance_to_tick(self) -> NDArray[np.bool_]:
+    def advance_to_tick(self, worlds: Sequence[int] | None = None) -> NDArray[np.bool_]:
         """Run every world to its next tick, or to its end.
 
         Telemetry callbacks of the replays are called in the threads of the batch. An interrupt
         leaves worlds where their compiled calls ended; the next call goes on from there.
+
+        Args:
+            worlds: Run only these, by their place in :attr:`replays`; None runs all.
 
         Returns:
             Which worlds wait for a decision now, shape (worlds,).
@@ -138,7 +130,8 @@ class ReplayBatch:
                 callback raised passes through unchanged, with a note.
         """
         started_s = time.perf_counter()
-        turn = _Turn(self.replays)
+        chosen = range(len(self)) if worlds is None else list(worlds)
+        turn = _Turn([self.replays[world] for world in chosen])
         try:
             running = [self._threads.submit(turn.run_some) for _ in range(self._num_threads)]
             for task in running:
@@ -151,8 +144,20 @@ class ReplayBatch:
         finally:
             turn.finish((time.perf_counter() - started_s) * self._num_threads)
         if turn.errors:
-            raise _first_error(turn.errors)
-        return turn.is_waiting
+            raise _first_error({chosen[i]: error for i, error in turn.errors.items()})
+        return turn.is_waiting if worlds is None else self.is_waiting
+
+    def replace(self, world: int, replay: Replay) -> None:
+        """Put another replay in the place of a world; the old one stays as it is.
+
+        Raises:
+            TypeError: If it is no replay.
+            ValueError: If it is in another place already.
+        """
+        replays = [*self.replays]
+        replays[world] = replay
+        _check_replays(replays)
+        self.replays = tuple(replays)
 
     def close(self) -> None:
         """End the threads; the replays stay as they are."""
@@ -178,6 +183,21 @@ class ReplayBatch:
     ) -> None:
         """End the threads."""
         self.close()
+
+
+def _check_replays(replays: Sequence[Replay]) -> None:
+    if len(replays) == 0:
+        raise ValueError("replays: got none, expected at least one")
+    seen: dict[int, int] = {}
+    for world, replay in enumerate(replays):
+        if not isinstance(replay, Replay):
+            raise TypeError(f"replays[{world}]: got {replay!r}, expected a Replay")
+        first = seen.setdefault(id(replay.state), world)
+        if first != world:
+            raise ValueError(
+                f"replays[{world}]: got the same replay as replays[{first}], expected another "
+                "one (replay.fork() makes a copy)"
+            )
 
 
 class _Turn:

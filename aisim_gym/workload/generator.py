@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from aisim_gym.errors import WorkloadError
+from aisim_gym.errors import NoRequestsError
 from aisim_gym.spec.generator import GeneratorSpec
 from aisim_gym.workload.arrays import requests_from_arrays
 from aisim_gym.workload.request_table import RequestTable
@@ -68,12 +68,12 @@ def generate_requests(spec: GeneratorSpec) -> RequestTable:
     ``mean_input_tokens`` and ``mean_output_tokens``. Prompts share no blocks.
 
     Raises:
-        WorkloadError: If not a single request arrives.
+        NoRequestsError: If not a single request arrives.
     """
     arrival_stream, length_stream = np.random.SeedSequence(spec.seed).spawn(2)
     arrival_s = _wave_arrivals(spec, np.random.Generator(np.random.PCG64(arrival_stream)))
     if arrival_s.size == 0:
-        raise WorkloadError(
+        raise NoRequestsError(
             f"generator: no request arrives within duration_s {spec.duration_s:g} at base_rate_rps "
             f"{spec.base_rate_rps:g} and peak_rate_rps {spec.peak_rate_rps:g} (seed {spec.seed})"
         )

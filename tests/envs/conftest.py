@@ -32,8 +32,8 @@ def make_env() -> EnvBuilder:
     """Return a builder of unwrapped environments with short episodes."""
 
     def build(env_id: str, **arguments: Any) -> ScalingEnv:
-        if not {"trace", "requests", "generator"} & arguments.keys():
-            arguments["generator"] = SHORT
+        if not {"trace", "requests", "workload"} & arguments.keys():
+            arguments["workload"] = SHORT
         env = gymnasium.make(env_id, **{"tick_s": 10.0, **arguments}).unwrapped
         assert isinstance(env, ScalingEnv)
         return env

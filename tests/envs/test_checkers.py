@@ -75,7 +75,7 @@ def test_spec_round_trips_through_json(
 
 
 def test_vector_environment_steps_like_single_ones(env_id: str, make_env: EnvBuilder) -> None:
-    arguments: dict[str, Any] = {"tick_s": 10.0, "generator": {"duration_s": 60.0}}
+    arguments: dict[str, Any] = {"tick_s": 10.0, "workload": {"duration_s": 60.0}}
     vector = gymnasium.make_vec(env_id, num_envs=2, vectorization_mode="sync", **arguments)
     observations, _ = vector.reset(seed=5)
     vector.action_space.seed(1)

@@ -10,6 +10,7 @@ import pytest
 from gymnasium.error import ResetNeeded
 
 from aisim_gym.envs import ScalingEnv
+from aisim_gym.envs.fleet_choice import choose_fleet
 from aisim_gym.fleet.tables import DECODE, PREFILL
 from aisim_gym.replay.paid_time import pool_worker_seconds
 from aisim_gym.workload import (
@@ -126,7 +127,7 @@ def test_nothing_of_earlier_episodes_survives_a_reset(env_id: str, make_env: Env
 
 
 def test_reset_in_mid_episode_can_be_repeated(env_id: str, make_env: EnvBuilder) -> None:
-    env = make_env(env_id, generator={"duration_s": 20.0, "mean_output_tokens": 10.0})
+    env = make_env(env_id, workload={"duration_s": 20.0, "mean_output_tokens": 10.0})
     for _ in range(100):
         env.reset()
         env.step(env.action_space.sample())
@@ -165,7 +166,7 @@ def test_end_exactly_at_the_horizon_terminates_and_one_later_truncates(
 
 def test_hopeless_overload_still_ends(env_id: str, make_env: EnvBuilder) -> None:
     traffic = {"duration_s": 60.0, "base_rate_rps": 40.0, "peak_rate_rps": 40.0}
-    env = make_env(env_id, generator={**traffic, "spike_at_s": None}, horizon_s=80.0)
+    env = make_env(env_id, workload={**traffic, "spike_at_s": None}, horizon_s=80.0)
     seen = play(env, action=least(env), seed=1)
     assert seen[-1][3]
     assert seen[-1][4]["is_success"] is False
@@ -186,7 +187,7 @@ def test_workload_that_ends_before_the_first_tick_is_one_step(
 @pytest.mark.parametrize(("limit", "num_steps"), [(2, 2), (1000, 6), (-1, 6)])
 def test_time_limit_wrapper_counts_steps(env_id: str, limit: int, num_steps: int) -> None:
     traffic = {"duration_s": 60.0, "base_rate_rps": 1.0, "peak_rate_rps": 2.0}
-    arguments: dict[str, Any] = {"generator": traffic, "tick_s": 10.0, "horizon_s": 80.0}
+    arguments: dict[str, Any] = {"workload": traffic, "tick_s": 10.0, "horizon_s": 80.0}
     env = gymnasium.make(env_id, max_episode_steps=limit, **arguments)
     env.reset(seed=1)
     steps: list[Any] = []
@@ -233,7 +234,7 @@ def test_silence_is_observed_without_nan(env_id: str, make_env: EnvBuilder) -> N
 def test_extreme_workloads_stay_inside_the_space(
     env_id: str, requests: RequestTable, fleet_kv_blocks: int, make_env: EnvBuilder
 ) -> None:
-    fleet = make_env(env_id).default_fleet()
+    fleet = choose_fleet(make_env(env_id).kind)
     for launch in ("prefill", "decode", "engine"):
         if launch in fleet:
             fleet[launch]["engine"]["num_gpu_blocks"] = fleet_kv_blocks

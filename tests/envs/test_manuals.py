@@ -12,7 +12,7 @@ MANUALS = (AggregatedEnv, DisaggregatedEnv)
 EQUAL_SECTIONS = ("Rewards", "Episode End", "Info", "Version History")
 """Sections without a word about the topology."""
 
-ROWS_OF_THE_TOPOLOGY = {"``fleet``", "``min_workers``"}
+ROWS_OF_THE_TOPOLOGY = {"``initial_workers``", "``min_workers``"}
 """Arguments whose default or meaning depends on the topology."""
 
 

@@ -11,6 +11,7 @@ import pytest
 from gymnasium import spaces
 
 from aisim_gym.envs import ScalingEnv, StepOutcome, Targets
+from aisim_gym.envs.fleet_choice import choose_fleet
 from aisim_gym.envs.observation import MetricsObservation, fit_to_space
 from aisim_gym.envs.outcomes import OutcomeLedger
 from aisim_gym.envs.reward import CostSloReward
@@ -261,8 +262,8 @@ def test_options_of_a_wrong_type_are_refused(
         ({"max_gpus": 2}, "max_gpus: got 2, expected at least the 3 GPUs"),
         ({"min_workers": 0}, "min_workers: got 0, expected >= 1"),
         ({"fleet": {"kind": "disagg"}}, "fleet"),
-        ({"generator": {"base_rate": 1.0}}, "unknown field `base_rate`"),
-        ({"generator": {}, "trace": "x.jsonl"}, "got more than one of generator, trace and"),
+        ({"workload": {"base_rate": 1.0}}, "unknown field `base_rate`"),
+        ({"workload": {}, "trace": "x.jsonl"}, "got more than one of generator, trace and"),
         ({"trace": "/no/such/trace.jsonl"}, "/no/such/trace.jsonl"),
         ({"requests": requests_from_arrays([], [], [])}, "requests: got no requests"),
     ],
@@ -306,7 +307,7 @@ def test_latency_limit_must_be_a_positive_number(
         ),
         ({"min_workers": "1"}, "min_workers: got '1', expected an integer >= 0"),
         ({"max_gpus": 7.5}, "max_gpus: got 7.5, expected an integer >= 1, or None"),
-        ({"generator": 5}, "generator: got 5, expected a mapping of GeneratorSpec fields or None"),
+        ({"workload": 5}, "generator: got 5, expected a mapping of GeneratorSpec fields or None"),
         ({"trace": 5}, "trace: got 5, expected a path or None"),
         ({"capture_details": "no"}, "capture_details: got 'no', expected True or False"),
         (
@@ -329,9 +330,9 @@ def test_arguments_of_a_wrong_type_are_refused(
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        ({"generator": {"peak": 1}}, "generator.peak: unknown field `peak`, expected one of"),
+        ({"workload": {"peak": 1}}, "generator.peak: unknown field `peak`, expected one of"),
         (
-            {"generator": {"peak_rate_rps": 1}},
+            {"workload": {"peak_rate_rps": 1}},
             "generator.peak_rate_rps must be at least base_rate_rps, got 1 and 3",
         ),
         ({"fleet": 5}, "fleet: invalid type: integer `5`, expected a table with `kind`"),
@@ -360,7 +361,7 @@ def test_numbers_of_numpy_are_numbers(env_id: str, make_env: EnvBuilder) -> None
 
 
 def test_gpu_hours_are_those_of_the_report(env_id: str, make_env: EnvBuilder) -> None:
-    fleet = make_env(env_id).default_fleet()
+    fleet = choose_fleet(make_env(env_id).kind)
     for launch in ("prefill", "decode", "engine"):
         if launch in fleet:
             fleet[launch] |= {"tensor_parallel_size": 2, "dp_size": 3}
@@ -376,7 +377,7 @@ def test_gpu_hours_are_those_of_the_report(env_id: str, make_env: EnvBuilder) ->
 
 
 def test_fleet_of_the_other_topology_is_refused(make_env: EnvBuilder) -> None:
-    fleet = make_env(AGG).default_fleet()
+    fleet = choose_fleet("agg")
     with pytest.raises(ValueError, match=r"fleet\.kind: got 'agg', expected 'disagg'"):
         make_env(DISAGG, fleet=fleet)
 
@@ -400,7 +401,7 @@ def test_request_that_can_never_run_is_refused_when_the_environment_is_built(
     env_id: str,
     make_env: EnvBuilder,
 ) -> None:
-    fleet = make_env(env_id).default_fleet()
+    fleet = choose_fleet(make_env(env_id).kind)
     for launch in ("prefill", "decode", "engine"):
         if launch in fleet:
             fleet[launch]["engine"] |= engine
@@ -430,11 +431,11 @@ def test_longest_request_that_fits_runs(env_id: str, make_env: EnvBuilder) -> No
 
 def test_generator_that_can_exceed_the_capacity_is_refused(make_env: EnvBuilder) -> None:
     with pytest.raises(WorkloadError, match=r"generator \(longest possible lengths\)"):
-        make_env(AGG, generator={"mean_input_tokens": 20_000.0})
+        make_env(AGG, workload={"mean_input_tokens": 20_000.0})
 
 
 def test_seed_in_the_generator_fixes_the_requests(env_id: str, make_env: EnvBuilder) -> None:
-    env = make_env(env_id, generator={"duration_s": 30.0, "seed": 4})
+    env = make_env(env_id, workload={"duration_s": 30.0, "seed": 4})
     sizes = []
     for seed in (1, 2):
         env.reset(seed=seed)

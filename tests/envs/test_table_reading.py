@@ -10,6 +10,7 @@ import pytest
 
 from aisim_gym.envs import ScalingEnv, Targets
 from aisim_gym.envs.action import DeltaAction, TargetAction, current_targets
+from aisim_gym.envs.fleet_choice import choose_fleet
 from aisim_gym.envs.observation import MetricsObservation, fit_to_space
 from aisim_gym.envs.outcomes import Outcomes
 from aisim_gym.kernel_folder import SOURCES
@@ -21,12 +22,12 @@ AGG, DISAGG = "aisim_gym/Aggregated-v0", "aisim_gym/Disaggregated-v0"
 
 
 def build(make_env: EnvBuilder, env_id: str, dp_size: int = 1, **arguments: Any) -> ScalingEnv:
-    fleet = make_env(env_id).default_fleet()
+    fleet = choose_fleet(make_env(env_id).kind)
     for launch in ("prefill", "decode", "engine"):
         if launch in fleet:
             fleet[launch]["dp_size"] = dp_size
     busy = {"duration_s": 120.0, "base_rate_rps": 4.0, "peak_rate_rps": 40.0, "period_s": 60.0}
-    return make_env(env_id, fleet=fleet, generator=busy, horizon_s=100.0, **arguments)
+    return make_env(env_id, fleet=fleet, workload=busy, horizon_s=100.0, **arguments)
 
 
 def steps(env: ScalingEnv, seed: int) -> Any:

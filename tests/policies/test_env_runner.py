@@ -8,7 +8,7 @@ import pytest
 
 import aisim_gym.envs  # noqa: F401
 from aisim_gym.envs import ScalingEnv
-from aisim_gym.envs.default_fleet import default_aggregated_fleet, default_disaggregated_fleet
+from aisim_gym.envs.fleet_choice import Kind, choose_fleet
 from aisim_gym.policies import POLICIES, EnvPolicy, make_policy, run_policy_in_env
 from aisim_gym.replay import Replay, ScalingLimits
 from aisim_gym.spec import GeneratorSpec, ReplaySpec
@@ -22,9 +22,9 @@ TRAFFIC: dict[str, Any] = {
     "spike_at_s": None,
     "seed": 3,
 }
-FLEETS = {
-    "aisim_gym/Aggregated-v0": default_aggregated_fleet,
-    "aisim_gym/Disaggregated-v0": default_disaggregated_fleet,
+FLEETS: dict[str, Kind] = {
+    "aisim_gym/Aggregated-v0": "agg",
+    "aisim_gym/Disaggregated-v0": "disagg",
 }
 PARAMETERS: dict[str, dict[str, Any]] = {
     "static aisim_gym/Aggregated-v0": {"replicas": 2},
@@ -38,11 +38,11 @@ CASES = [(name, env_id) for name in POLICIES for env_id in FLEETS]
 @pytest.mark.parametrize("env_id", FLEETS)
 def test_hpa_decides_in_the_environment_as_in_a_replay(env_id: str) -> None:
     policy = make_policy("hpa", metrics=[{"prefill_target": 1.0, "decode_target": 4.0}])
-    env = gymnasium.make(env_id, generator=TRAFFIC, tick_s=15.0)
+    env = gymnasium.make(env_id, workload=TRAFFIC, tick_s=15.0)
     result = run_policy_in_env(env, policy)
 
     spec = ReplaySpec.from_data(
-        {"fleet": FLEETS[env_id](), "sla": {"ttft_ms": 500.0, "itl_ms": 30.0}}
+        {"fleet": choose_fleet(FLEETS[env_id]), "sla": {"ttft_ms": 500.0, "itl_ms": 30.0}}
     )
     requests = generate_requests(GeneratorSpec(**TRAFFIC))
     limits = ScalingLimits(tick_s=15.0, max_workers=8)
@@ -60,7 +60,7 @@ def test_hpa_decides_in_the_environment_as_in_a_replay(env_id: str) -> None:
 @pytest.mark.parametrize(("name", "env_id"), CASES)
 def test_every_policy_plays_an_episode(name: str, env_id: str) -> None:
     parameters = PARAMETERS.get(name, PARAMETERS.get(f"{name} {env_id}", {}))
-    env = gymnasium.make(env_id, generator=TRAFFIC, tick_s=15.0)
+    env = gymnasium.make(env_id, workload=TRAFFIC, tick_s=15.0)
     first, second = (run_policy_in_env(env, make_policy(name, **parameters)) for _ in range(2))
     assert first == second
     assert first.terminated
@@ -68,7 +68,7 @@ def test_every_policy_plays_an_episode(name: str, env_id: str) -> None:
 
 
 def test_static_policy_is_not_asked_again_and_its_fleet_stays() -> None:
-    env = gymnasium.make("aisim_gym/Disaggregated-v0", generator=TRAFFIC, tick_s=15.0)
+    env = gymnasium.make("aisim_gym/Disaggregated-v0", workload=TRAFFIC, tick_s=15.0)
     run_policy_in_env(env, make_policy("static", prefill=2, decode=1))
     assert isinstance(env.unwrapped, ScalingEnv)
     snapshot = env.unwrapped.snapshot
@@ -76,7 +76,7 @@ def test_static_policy_is_not_asked_again_and_its_fleet_stays() -> None:
 
 
 def test_delta_actions_move_towards_the_target() -> None:
-    env = gymnasium.make("aisim_gym/Aggregated-v0", generator=TRAFFIC, tick_s=15.0, action="deltas")
+    env = gymnasium.make("aisim_gym/Aggregated-v0", workload=TRAFFIC, tick_s=15.0, action="deltas")
     run_policy_in_env(env, make_policy("static", replicas=5))
     assert isinstance(env.unwrapped, ScalingEnv)
     assert env.unwrapped.snapshot.decode.num_non_draining == 5  # from 3, one per step

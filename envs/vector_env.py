@@ -1,0 +1,259 @@
+"""Many environments stepped in one call: their replays run side by side, on all cores."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, cast
+
+import numpy as np
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector.utils import concatenate, create_empty_array, iterate
+
+from aisim_gym.envs.aggregated import AggregatedEnv
+from aisim_gym.envs.disaggregated import DisaggregatedEnv
+from aisim_gym.envs.scaling_env import ScalingEnv
+from aisim_gym.replay.batch import ReplayBatch
+from aisim_gym.spec.argument_checks import check_integer
+from aisim_gym.spec.wording import closest
+
+Step = tuple[Any, float, bool, bool, dict[str, Any]]
+
+
+class ScalingVectorEnv(SyncVectorEnv):
+    """What ``gymnasium.make_vec`` returns for the environments of this package.
+
+    Equal to ``SyncVectorEnv`` of the same environments in every number, observation and info, in
+    every autoreset mode; only faster, because the replays of all environments run in threads while
+    no Python is needed.
+
+        >>> import gymnasium
+        >>> import aisim_gym.envs
+        >>> envs = gymnasium.make_vec("aisim_gym/Aggregated-v0", num_envs=2)
+        >>> observations, infos = envs.reset(seed=1)
+        >>> observations.shape, infos["arrived"].tolist()
+        ((2, 18), [0, 0])
+        >>> envs.close()
+
+    Attributes:
+        envs: The environments; they may be read between the calls.
+    """
+
+    env_class: ClassVar[type[ScalingEnv]]
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        *,
+        autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
+        num_threads: int | None = None,
+        max_episode_steps: int | None = None,
+        **arguments: Any,
+    ) -> None:
+        """Build the environments.
+
+        Args:
+            num_envs: How many, >= 1.
+            autoreset_mode: ``"NextStep"``, ``"SameStep"`` or ``"Disabled"``, or Gymnasium's enum.
+            num_threads: Threads to run the replays in; by default one per core.
+            max_episode_steps: Steps after which an episode is truncated, >= 1; None or -1: never.
+            **arguments: Those of the environment.
+
+        Raises:
+            TypeError: If an argument is not of its type.
+            ValueError: If an argument is not allowed.
+        """
+        if check_integer("num_envs", num_envs, ">= 1") < 1:
+            raise ValueError(f"num_envs: got {num_envs}, expected >= 1")
+        modes = [mode.value for mode in AutoresetMode]
+        if not isinstance(autoreset_mode, AutoresetMode) and autoreset_mode not in modes:
+            raise ValueError(
+                f"autoreset_mode: got {autoreset_mode!r}{closest(str(autoreset_mode), modes)}, "
+                f"expected one of: {', '.join(modes)}"
+            )
+        if max_episode_steps is not None:
+            check_integer("max_episode_steps", max_episode_steps, ">= 1, or None")
+            if max_episode_steps < 1 and max_episode_steps != -1:
+                raise ValueError(
+                    f"max_episode_steps: got {max_episode_steps}, expected >= 1, or None"
+                )
+        # Building one reads its workload and checks it; the others are copies.
+        first = self.env_class(**arguments)
+        makers = [lambda: first, *[first.fork] * (num_envs - 1)]
+        super().__init__(makers, autoreset_mode=autoreset_mode)
+        self.env_fns = []
+        self._max_steps = max_episode_steps if max_episode_steps not in (None, -1) else None
+        self._num_steps = np.zeros(num_envs, np.int64)
+        self._num_threads = num_threads
+        self._batch: ReplayBatch | None = None
+
+    def reset(
+        self,
+        *,
+        seed: int | list[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode in every environment, or in those of ``options["reset_mask"]``.
+
+        Args:
+            seed: One for each environment; of an integer, itself and the numbers after it.
+            options: For every environment, see their manual; ``reset_mask``, shape (num_envs,),
+                bool, says which to reset.
+
+        Raises:
+            TypeError: If the mask is no array of truth values.
+            ValueError: If there is not one seed per environment, or the mask has another shape or
+                is all false.
+        """
+        seeds = self._seeds(seed)
+        chosen = dict(options or {})
+        mask = self._reset_mask(chosen.pop("reset_mask", None))
+        which = np.flatnonzero(mask).tolist()
+        infos: list[dict[str, Any] | None] = [None] * self.num_envs
+        for i, info in self._begin(which, seeds, chosen).items():
+            infos[i] = info
+        for flags in (self._terminations, self._truncations, self._autoreset_envs):
+            flags[mask] = False
+        return self._all_observations(), self._merged(infos)
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Set the targets of every environment and run all to their next ticks.
+
+        Returns:
+            Observations; rewards, float64; terminations and truncations, bool, shape (num_envs,)
+            each; infos. After the end of an episode, mode NextStep ignores the next action, resets
+            and gives reward 0; SameStep resets at once, with ``infos["final_obs"]`` and
+            ``infos["final_info"]``.
+
+        Raises:
+            ResetNeeded: Before the first reset, and in mode Disabled after an end.
+            ValueError: If an action is not in the action space.
+            ReplayError: If a replay breaks; names the environment.
+        """
+        chosen = list(iterate(self.action_space, actions))
+        ended = np.flatnonzero(self._autoreset_envs).tolist()
+        if self.autoreset_mode != AutoresetMode.NEXT_STEP:
+            ended = []
+        going_on = [i for i in range(self.num_envs) if i not in ended]
+        for i in going_on:
+            self._env(i).set_targets(chosen[i])
+        for i in ended:
+            self._env(i).begin_episode()
+            self._num_steps[i] = 0
+        self._run([*going_on, *ended])
+
+        infos: list[dict[str, Any] | None] = [None] * self.num_envs
+        for i in ended:
+            self._env_obs[i], infos[i] = self._env(i).first_observation()
+            self._rewards[i], self._terminations[i], self._truncations[i] = 0.0, False, False
+        for i in going_on:
+            infos[i] = self._take_outcome(i)
+        final: dict[str, Any] = {}
+        if self.autoreset_mode == AutoresetMode.SAME_STEP:
+            over = np.flatnonzero(self._terminations | self._truncations).tolist()
+            for i in over:
+                ending = {"final_obs": self._env_obs[i], "final_info": infos[i]}
+                final = self._add_info(final, ending, i)
+            for i, info in self._begin(over, [None] * self.num_envs, {}).items():
+                infos[i] = info
+        self._autoreset_envs = self._terminations | self._truncations
+        return (
+            self._all_observations(),
+            self._rewards.copy(),
+            self._terminations.copy(),
+            self._truncations.copy(),
+            {**final, **self._merged(infos)},
+        )
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """End the threads and close the environments."""
+        if self._batch is not None:
+            self._batch.close()
+        super().close_extras(**kwargs)
+
+    def _env(self, i: int) -> ScalingEnv:
+        return cast(ScalingEnv, self.envs[i])
+
+    def _begin(
+        self, which: Sequence[int], seeds: Sequence[int | None], options: Mapping[str, Any]
+    ) -> dict[int, dict[str, Any]]:
+        """Begin episodes, keep their first observations and return their infos."""
+        for i in which:
+            self._env(i).begin_episode(seeds[i], options)
+            self._num_steps[i] = 0
+        self._run(which)
+        infos = {}
+        for i in which:
+            self._env_obs[i], infos[i] = self._env(i).first_observation()
+        return infos
+
+    def _run(self, which: Sequence[int]) -> None:
+        """Run the replays of some environments to their next ticks."""
+        if len(which) == 0:
+            return
+        if self._batch is None:
+            replays = [self._env(i).replay for i in range(self.num_envs)]
+            self._batch = ReplayBatch(replays, self._num_threads)
+        for i in which:
+            if self._batch.replays[i] is not self._env(i).replay:
+                self._batch.replace(i, self._env(i).replay)
+        self._batch.advance_to_tick(which)
+
+    def _take_outcome(self, i: int) -> dict[str, Any]:
+        """Keep what a step led to and return its info."""
+        observation, reward, terminated, truncated, info = self._env(i).outcome()
+        self._num_steps[i] += 1
+        if self._max_steps is not None and self._num_steps[i] >= self._max_steps:
+            truncated = True
+        self._env_obs[i], self._rewards[i] = observation, reward
+        self._terminations[i], self._truncations[i] = terminated, truncated
+        return info
+
+    def _all_observations(self) -> Any:
+        """Return the observations of all environments as new arrays."""
+        space = self.single_observation_space
+        empty: Any = create_empty_array(space, n=self.num_envs, fn=np.empty)
+        return concatenate(space, self._env_obs, empty)
+
+    def _merged(self, infos: Sequence[dict[str, Any] | None]) -> dict[str, Any]:
+        """Return one info of arrays, as Gymnasium merges them, key by key where all have it."""
+        first = infos[0]
+        merged: dict[str, Any] = {}
+        if first is None or any(info is None or info.keys() != first.keys() for info in infos):
+            for i, info in enumerate(infos):
+                if info is not None:
+                    merged = self._add_info(merged, info, i)
+            return merged
+        for key, value in first.items():
+            merged[key] = np.array([cast(Any, info)[key] for info in infos], type(value))
+            merged[f"_{key}"] = np.ones(self.num_envs, np.bool_)
+        return merged
+
+    def _seeds(self, seed: int | list[int | None] | None) -> list[int | None]:
+        if seed is None:
+            return [None] * self.num_envs
+        seeds = [seed + i for i in range(self.num_envs)] if isinstance(seed, int) else list(seed)
+        if len(seeds) != self.num_envs:
+            raise ValueError(f"seed: got {len(seeds)} seeds, expected {self.num_envs} (num_envs)")
+        return cast(list[int | None], seeds)
+
+    def _reset_mask(self, mask: Any) -> Any:
+        if mask is None:
+            return np.ones(self.num_envs, np.bool_)
+        if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_:
+            raise TypeError(f"options.reset_mask: got {mask!r}, expected an array of bool")
+        if mask.shape != (self.num_envs,) or not mask.any():
+            raise ValueError(
+                f"options.reset_mask: got {mask}, expected shape ({self.num_envs},) with at least "
+                "one True"
+            )
+        return mask
+
+
+class AggregatedVectorEnv(ScalingVectorEnv):
+    """Many :class:`AggregatedEnv`."""
+
+    env_class = AggregatedEnv
+
+
+class DisaggregatedVectorEnv(ScalingVectorEnv):
+    """Many :class:`DisaggregatedEnv`."""
+
+    env_class = DisaggregatedEnv

@@ -1,0 +1,176 @@
+"""Training, validation and test episodes never share traffic (env-checklist 32)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aisim_gym.envs import ScalingEnv
+from aisim_gym.envs.episode_workload import NUM_HELD_OUT, FixedWorkload, make_workload
+from aisim_gym.errors import SpecError, WorkloadError
+from aisim_gym.workload import requests_from_arrays
+
+EnvBuilder = Callable[..., ScalingEnv]
+
+TRAFFIC: dict[str, Any] = {
+    "duration_s": 20.0,
+    "base_rate_rps": 1.0,
+    "peak_rate_rps": {"uniform": [2.0, 4.0]},
+}
+AGG = "aisim_gym/Aggregated-v0"
+
+
+def arrivals(env: ScalingEnv, **reset: Any) -> tuple[float, ...]:
+    env.reset(**reset)
+    return tuple(np.asarray(env.replay.state.requests)["arrival_ms"].tolist())
+
+
+def every_second(count: int) -> Any:
+    return requests_from_arrays(1000.0 * np.arange(count), [10] * count, [2] * count)
+
+
+# Generated traffic: by seed
+
+
+def test_held_out_episodes_are_numbered_and_the_same_for_everybody(make_env: EnvBuilder) -> None:
+    env = make_env(AGG, workload=TRAFFIC, split="validation")
+    assert env.num_episodes == NUM_HELD_OUT
+    first = arrivals(env, seed=1, options={"episode": 7})
+    assert arrivals(env, seed=2, options={"episode": 7}) == first
+    assert arrivals(env, options={"episode": 8}) != first
+    again = make_env(AGG, workload=TRAFFIC, split="validation")
+    assert arrivals(again, options={"episode": 7}) == first
+
+
+def test_splits_share_no_episode(make_env: EnvBuilder) -> None:
+    seen: dict[str, set[tuple[float, ...]]] = {}
+    for split in ("train", "validation", "test"):
+        env = make_env(AGG, workload=TRAFFIC, split=split)
+        numbers: list[dict[str, Any]] = [{"episode": i} for i in range(20)]
+        seen[split] = {arrivals(env, options=options) for options in numbers}
+        seen[split] |= {arrivals(env, seed=i) for i in range(20)}
+    assert len(seen["train"]) == 40
+    assert not seen["train"] & seen["validation"]
+    assert not seen["train"] & seen["test"]
+    assert not seen["validation"] & seen["test"]
+
+
+def test_episode_without_a_number_is_one_of_the_numbered(make_env: EnvBuilder) -> None:
+    env = make_env(AGG, workload=TRAFFIC, split="test")
+    numbered = {arrivals(env, options={"episode": i}) for i in range(NUM_HELD_OUT)}
+    assert {arrivals(env, seed=5), arrivals(env), arrivals(env)} <= numbered
+
+
+def test_episode_that_is_not_there_is_refused(make_env: EnvBuilder) -> None:
+    env = make_env(AGG, workload=TRAFFIC, split="test")
+    with pytest.raises(ValueError, match=r"options.episode: got 100, expected 0 to 99"):
+        env.reset(options={"episode": 100})
+    with pytest.raises(ValueError, match=r"options.episode: got -1, expected >= 0"):
+        env.reset(options={"episode": -1})
+
+
+def test_traffic_without_a_request_is_an_episode(make_env: EnvBuilder) -> None:
+    env = make_env(AGG, workload={**TRAFFIC, "base_rate_rps": 1e-6, "peak_rate_rps": 1e-6})
+    env.reset(seed=1)
+    _, reward, terminated, truncated, info = env.step(env.action_space.sample())
+    assert (terminated, truncated) == (True, False)
+    assert np.isfinite(reward)
+    assert info["total_arrived"] == 0
+
+
+def test_range_that_could_draw_invalid_traffic_is_refused_at_once(make_env: EnvBuilder) -> None:
+    crossing = {**TRAFFIC, "base_rate_rps": {"uniform": [1.0, 3.0]}}
+    with pytest.raises(SpecError, match="peak_rate_rps must be at least base_rate_rps"):
+        make_env(AGG, workload=crossing)
+
+
+def test_range_that_could_draw_too_long_requests_is_refused_at_once(make_env: EnvBuilder) -> None:
+    long = {**TRAFFIC, "mean_input_tokens": {"uniform": [100.0, 20_000.0]}}
+    with pytest.raises(WorkloadError, match="longest possible lengths"):
+        make_env(AGG, workload=long)
+
+
+# A fixed workload: by time
+
+
+def test_blocks_of_time_are_three_fifths_one_fifth_and_one_fifth() -> None:
+    random = np.random.default_rng(1)
+    counts = {
+        split: len(make_workload(None, requests=every_second(101), split=split).draw(random)[0])
+        for split in ("train", "validation", "test")
+    }
+    assert counts == {"train": 60, "validation": 20, "test": 21}
+
+
+def test_windows_of_training_begin_anywhere_and_stay_in_the_blocks() -> None:
+    blocks = {"train": [[0.0, 20.0], [60.0, 90.0]], "test": [[30.0, 60.0]]}
+    workload = FixedWorkload(every_second(101), "trace", "train", blocks, 10.0)
+    assert workload.num_episodes is None
+    random = np.random.default_rng(2)
+    starts = []
+    for _ in range(300):
+        requests, duration_s = workload.draw(random)
+        assert duration_s == 10.0
+        first = int(requests.row[0])
+        assert 9 <= len(requests) <= 11
+        assert first + len(requests) <= 20 or (first >= 60 and first + len(requests) <= 91)
+        starts.append(first)
+    assert len({start for start in starts if start < 20}) >= 9
+    assert len({start for start in starts if start >= 60}) >= 18
+
+
+def test_windows_of_tests_lie_side_by_side_and_are_numbered() -> None:
+    blocks = {"train": [[0.0, 20.0]], "test": [[30.0, 55.0]]}
+    workload = FixedWorkload(every_second(101), "trace", "test", blocks, 10.0)
+    random = np.random.default_rng(2)
+    assert workload.num_episodes == 2
+    assert [int(workload.draw(random, i).requests.row[0]) for i in range(2)] == [30, 40]
+    assert {int(workload.draw(random).requests.row[0]) for _ in range(20)} == {30, 40}
+
+
+def test_asked_part_is_played_whatever_the_split(make_env: EnvBuilder) -> None:
+    env = make_env(AGG, requests=every_second(101), split="train", episode_s=10.0)
+    assert arrivals(env, options={"start_s": 90.0, "duration_s": 5.0}) == (
+        0.0,
+        1000.0,
+        2000.0,
+        3000.0,
+        4000.0,
+    )
+
+
+def test_seed_in_the_workload_makes_it_fixed(make_env: EnvBuilder) -> None:
+    fixed = {"duration_s": 40.0, "base_rate_rps": 2.0, "peak_rate_rps": 4.0, "seed": 3}
+    env = make_env(AGG, workload=fixed, split="train", episode_s=10.0)
+    whole = make_env(AGG, workload=fixed)
+    assert arrivals(whole, seed=1) == arrivals(whole, seed=2)
+    assert arrivals(env, seed=1) != arrivals(env, seed=2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"split": "eval"}, "split: got 'eval', expected None or one of: train, validation, test"),
+        ({"episode_s": 50.0, "split": "test"}, r"expected at most 20.*the block from 80.0 s"),
+        ({"episode_s": 0.0}, "episode_s: got 0.0, expected a finite number > 0"),
+        ({"blocks": {"train": [[0.0, 200.0]]}}, r"blocks.train\[0\]: got \[0.0, 200.0\]"),
+        (
+            {"blocks": {"train": [[0.0, 50.0]], "test": [[40.0, 60.0]]}, "split": "train"},
+            "expected blocks that do not overlap",
+        ),
+        ({"blocks": {"dev": [[0.0, 50.0]]}}, "blocks: got 'dev', expected names out of"),
+        ({"blocks": {"train": [[0.0, 50.0]]}, "split": "test"}, "got none of split 'test'"),
+    ],
+)
+def test_bad_division_is_refused(
+    arguments: dict[str, Any], message: str, make_env: EnvBuilder
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_env(AGG, requests=every_second(101), **arguments)
+
+
+@pytest.mark.parametrize("arguments", [{"episode_s": 5.0}, {"blocks": {"train": [[0.0, 5.0]]}}])
+def test_generated_traffic_has_no_blocks(arguments: dict[str, Any], make_env: EnvBuilder) -> None:
+    with pytest.raises(ValueError, match="for traffic that is generated anew in every episode"):
+        make_env(AGG, workload=TRAFFIC, **arguments)

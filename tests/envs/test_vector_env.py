@@ -1,0 +1,177 @@
+"""The vector environment is Gymnasium's ``SyncVectorEnv``, number for number (F21, F23)."""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from aisim_gym.envs.vector_env import ScalingVectorEnv
+
+TRAFFIC: dict[str, Any] = {
+    "duration_s": 50.0,
+    "base_rate_rps": 2.0,
+    "peak_rate_rps": {"uniform": [4.0, 12.0]},
+    "period_s": 40.0,
+    "mean_input_tokens": 300.0,
+    "mean_output_tokens": 40.0,
+}
+ARGUMENTS: dict[str, Any] = {"tick_s": 10.0, "workload": TRAFFIC, "startup_s": 5.0}
+NUM_ENVS = 3
+
+
+def make_both(env_id: str, mode: str, **arguments: Any) -> tuple[SyncVectorEnv, ScalingVectorEnv]:
+    """Return Gymnasium's vector environment and ours."""
+    arguments = {**ARGUMENTS, **arguments}
+    theirs = gymnasium.make_vec(
+        env_id,
+        num_envs=NUM_ENVS,
+        vectorization_mode="sync",
+        vector_kwargs={"autoreset_mode": mode},
+        **arguments,
+    )
+    ours = gymnasium.make_vec(env_id, num_envs=NUM_ENVS, autoreset_mode=mode, **arguments)
+    assert isinstance(theirs, SyncVectorEnv)
+    assert isinstance(ours, ScalingVectorEnv)
+    return theirs, ours
+
+
+def assert_same(one: Any, other: Any) -> None:
+    """Compare observations, arrays, or infos with arrays and objects in them."""
+    if isinstance(one, dict):
+        assert isinstance(other, dict)
+        assert one.keys() == other.keys()
+        for key in one:
+            assert_same(one[key], other[key])
+    elif isinstance(one, tuple):
+        for left, right in zip(one, other, strict=True):
+            assert_same(left, right)
+    elif isinstance(one, np.ndarray) and one.dtype == object:
+        assert other.dtype == object
+        for left, right in zip(one, other, strict=True):
+            assert_same(left, right)
+    elif isinstance(one, np.ndarray):
+        assert one.dtype == other.dtype
+        assert np.array_equal(one, other)
+    else:
+        assert one == other
+
+
+@pytest.mark.parametrize("max_episode_steps", [None, 4])
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+def test_native_vector_environment_equals_gymnasiums(
+    env_id: str, mode: str, max_episode_steps: int | None
+) -> None:
+    limit = {} if max_episode_steps is None else {"max_episode_steps": max_episode_steps}
+    theirs, ours = make_both(env_id, mode, **limit)
+    assert ours.metadata["autoreset_mode"] is AutoresetMode(mode)
+    assert ours.action_space == theirs.action_space
+    assert ours.observation_space == theirs.observation_space
+    assert_same(ours.reset(seed=5), theirs.reset(seed=5))
+    theirs.action_space.seed(1)
+    ends = np.zeros(NUM_ENVS, np.int64)
+    while ends.min() < 3:
+        actions = theirs.action_space.sample()
+        mine, expected = ours.step(actions), theirs.step(actions)
+        for one, other in zip(mine, expected, strict=True):
+            assert_same(one, other)
+        ended = mine[2] | mine[3]
+        ends += ended
+        if ended.any() and mode == "SameStep":
+            assert {"final_obs", "final_info"} <= mine[4].keys()
+    for envs in (theirs, ours):
+        envs.close()
+
+
+def test_action_after_an_end_is_ignored_and_earns_nothing(env_id: str) -> None:
+    _, ours = make_both(env_id, "NextStep", max_episode_steps=2)
+    ours.reset(seed=1)
+    ours.action_space.seed(1)
+    for _ in range(2):
+        *_, truncations, _ = ours.step(ours.action_space.sample())
+    assert truncations.all()
+    _, rewards, terminations, truncations, infos = ours.step(ours.action_space.sample())
+    assert not rewards.any()
+    assert not (terminations | truncations).any()
+    assert not infos["total_arrived"].any()
+    ours.close()
+
+
+def test_final_observation_is_no_view_of_the_next_one(env_id: str) -> None:
+    _, ours = make_both(env_id, "SameStep", max_episode_steps=1)
+    ours.reset(seed=1)
+    observations, *_, infos = ours.step(ours.action_space.sample())
+    final = infos["final_obs"][0].copy()
+    observations[:] = 0.0
+    ours.step(ours.action_space.sample())
+    assert np.array_equal(infos["final_obs"][0], final)
+    ours.close()
+
+
+def test_some_environments_can_be_reset_alone(env_id: str) -> None:
+    theirs, ours = make_both(env_id, "Disabled")
+    mask = np.array([False, True, True])
+    for envs in (theirs, ours):
+        envs.reset(seed=2)
+        envs.action_space.seed(3)
+        envs.step(envs.action_space.sample())
+    results = [
+        envs.reset(seed=[7, 8, 9], options={"reset_mask": mask.copy(), "duration_s": 20.0})
+        for envs in (theirs, ours)
+    ]
+    assert_same(*results)
+    steps = [envs.step(envs.action_space.sample()) for envs in (theirs, ours)]
+    assert_same(*(step[0] for step in steps))
+    assert_same(*(step[4] for step in steps))
+
+
+def test_without_seeds_the_environments_are_not_alike(env_id: str) -> None:
+    _, ours = make_both(env_id, "NextStep")
+    ours.reset()
+    arrivals = {
+        tuple(np.asarray(env.unwrapped.replay.state.requests)["arrival_ms"].tolist())
+        for env in ours.envs
+    }
+    assert len(arrivals) == NUM_ENVS
+    ours.close()
+
+
+def test_spec_of_the_vector_environment_makes_it_again(env_id: str) -> None:
+    ours = gymnasium.make_vec(env_id, num_envs=2, autoreset_mode="SameStep", **ARGUMENTS)
+    assert ours.spec is not None
+    again = gymnasium.make_vec(gymnasium.envs.registration.EnvSpec.from_json(ours.spec.to_json()))
+    assert isinstance(again, ScalingVectorEnv)
+    assert again.num_envs == 2
+    assert_same(again.reset(seed=4), ours.reset(seed=4))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_envs": 0}, "num_envs: got 0, expected >= 1"),
+        ({"autoreset_mode": "samestep"}, "did you mean `SameStep`"),
+        ({"max_episode_steps": 0}, "max_episode_steps: got 0, expected >= 1, or None"),
+    ],
+)
+def test_bad_argument_is_refused(env_id: str, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        gymnasium.make_vec(env_id, **{"num_envs": 1, **arguments})
+
+
+@pytest.mark.parametrize(
+    ("mask", "error", "message"),
+    [
+        ([True, False, True], TypeError, "expected an array of bool"),
+        (np.zeros(NUM_ENVS, np.bool_), ValueError, "with at least one True"),
+        (np.ones(2, np.bool_), ValueError, r"expected shape \(3,\)"),
+    ],
+)
+def test_bad_reset_mask_is_refused(
+    env_id: str, mask: Any, error: type[Exception], message: str
+) -> None:
+    _, ours = make_both(env_id, "NextStep")
+    with pytest.raises(error, match=message):
+        ours.reset(options={"reset_mask": mask})
+    with pytest.raises(ValueError, match=r"seed: got 2 seeds, expected 3"):
+        ours.reset(seed=[1, 2])
