@@ -12,7 +12,7 @@ from aisim_gym.bench.measurement import Measurement, RatioKind, Skipped, Target
 
 ENV_ID = "aisim_gym/Disaggregated-v0"
 RATE_RPS, WORKERS_PER_POOL = 8.0, 4
-NUM_ENVS, NUM_THREADS = 4, 2
+NUM_ENVS, NUM_THREADS = 16, 2
 ONE_PROCESS = Target(4000.0, is_floor=True)
 
 
@@ -30,16 +30,19 @@ class Played(NamedTuple):
         return self.num_steps / (self.steps_s + self.resets_s)
 
 
+ARGUMENTS: dict[str, Any] = {
+    "initial_workers": WORKERS_PER_POOL,
+    "workload": {"base_rate_rps": RATE_RPS, "peak_rate_rps": RATE_RPS, "spike_at_s": None},
+    "tick_s": 30.0,
+}
+"""8 requests/s, ticks of 30 s, four workers per pool at the start."""
+
+
 def make_env() -> Any:
-    """Return the environment: 8 requests/s, ticks of 30 s, four workers per pool at the start."""
+    """Return the environment."""
     import gymnasium
 
-    return gymnasium.make(
-        f"aisim_gym.envs:{ENV_ID}",
-        initial_workers=WORKERS_PER_POOL,
-        workload={"base_rate_rps": RATE_RPS, "peak_rate_rps": RATE_RPS, "spike_at_s": None},
-        tick_s=30.0,
-    )
+    return gymnasium.make(f"aisim_gym.envs:{ENV_ID}", **ARGUMENTS)
 
 
 def play(env: Any, num_steps: int) -> Played:
@@ -84,24 +87,27 @@ def play_threads(envs: list[Any], num_steps: int) -> Played:
 
 
 def measure_env(options: BenchOptions) -> Iterator[Measurement | Skipped]:
-    """Yield one environment, several in lockstep, and one per thread."""
+    """Yield one environment, several in lockstep in two ways, and one per thread."""
+    import gymnasium
     from gymnasium.vector import SyncVectorEnv
 
     num_steps = 300 if options.is_short else 3000
     options.tell("environment steps")
     env, vector = make_env(), SyncVectorEnv([make_env] * NUM_ENVS)
+    native = gymnasium.make_vec(f"aisim_gym.envs:{ENV_ID}", NUM_ENVS, **ARGUMENTS)
     threaded = [make_env() for _ in range(NUM_THREADS)]
-    for seed, each in enumerate((env, vector, *threaded), start=1):
+    for seed, each in enumerate((env, vector, native, *threaded), start=1):
         each.reset(seed=seed)
         each.action_space.seed(seed)
     runs: dict[str, Callable[[], Played]] = {
         "one": partial(play, env, num_steps),
         "vector": partial(play_vector, vector, num_steps),
+        "native": partial(play_vector, native, num_steps),
         "threads": partial(play_threads, threaded, num_steps),
     }
     alternate(runs, 1)
     results = alternate(runs, options.repeats)
-    for each in (env, vector, *threaded):
+    for each in (env, vector, native, *threaded):
         each.close()
 
     one = results["one"]
@@ -116,7 +122,11 @@ def measure_env(options: BenchOptions) -> Iterator[Measurement | Skipped]:
     )
     with_resets = tuple(played.per_second for played in one)
     yield Measurement("steps of one environment, resets included", "steps/s", with_resets)
-    names = {"vector": f"SyncVectorEnv of {NUM_ENVS}", "threads": f"{NUM_THREADS} threads"}
+    names = {
+        "vector": f"SyncVectorEnv of {NUM_ENVS}",
+        "native": f"make_vec of {NUM_ENVS}",
+        "threads": f"{NUM_THREADS} threads",
+    }
     for key, name in names.items():
         yield Measurement(
             f"steps of all in {name}, resets included",
