@@ -131,7 +131,7 @@ class DisaggregatedEnv(ScalingEnv):
     | ``action`` | "targets" | likewise |
     | ``reward`` | "cost_slo" | likewise |
     | ``capture_details`` | False | keep requests, ticks, operations and token gaps for reports |
-    | ``render_mode`` | None | "ansi": ``render()`` returns one screen of text |
+    | ``render_mode`` | None | "ansi": text, "rgb_array": pictures, "human": a window |
 
     A workload with a request that no worker can ever hold is refused when the environment is built,
     and so are limits that the fleet at its start does not keep.

@@ -1,54 +1,113 @@
-"""A snapshot as one screen of text."""
+"""What an environment needs to show its episode as pictures, on a screen or as arrays."""
 
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from gymnasium.error import ResetNeeded
+from numpy.typing import NDArray
+
+from aisim_gym.envs.action import Targets
+from aisim_gym.envs.episode_record import EpisodeRecord
 from aisim_gym.envs.outcomes import Outcomes
-from aisim_gym.replay import FleetDescription, PoolSnapshot, RoleDescription, ScalingSnapshot
+from aisim_gym.envs.render_window import Window
+from aisim_gym.replay import FleetDescription, ScalingSnapshot
 
-_HEADER = (
-    f"{'pool':8}{'active':>8}{'starting':>10}{'draining':>10}{'running':>9}{'queued':>8}{'KV':>7}"
-)
+if TYPE_CHECKING:
+    from aisim_gym.envs.render_frame import FramePainter
+
+RENDER_MODES = ("human", "rgb_array", "ansi")
+RENDER_FPS = 4
+PICTURE_MODES = ("human", "rgb_array")
 
 
-def fleet_text(
-    snapshot: ScalingSnapshot, fleet: FleetDescription, totals: Outcomes, gpu_hours: float
-) -> str:
-    """Return the fleet, its traffic and the episode's results up to its last step.
+def modes_of(render_mode: str | None) -> list[str]:
+    """Return the modes that an environment with this mode lists.
 
-    Args:
-        snapshot: The fleet now.
-        fleet: Its capacity and service levels.
-        totals: Outcomes of the steps so far.
-        gpu_hours: GPU-hours of the steps so far.
+    Gymnasium's checker renders in every mode that an environment lists, so those are left out
+    that may not work here: a window, unless the environment has one already, and pictures without
+    matplotlib. The class lists all.
     """
-    traffic = snapshot.traffic
-    rate_rps = traffic.num_req / traffic.duration_s if traffic.duration_s > 0.0 else 0.0
-    lines = [f"tick {snapshot.tick_ordinal}, {snapshot.now_ms / 1000.0:.1f} s", _HEADER]
-    if fleet.prefill is None:
-        lines.append(_pool_line("workers", snapshot.decode, fleet.decode))
-    else:
-        lines.append(_pool_line("prefill", snapshot.prefill, fleet.prefill))
-        lines.append(_pool_line("decode", snapshot.decode, fleet.decode))
-    lines += [
-        f"last {traffic.duration_s:.1f} s: {traffic.num_req} arrived ({rate_rps:.2f}/s), "
-        f"{traffic.shape_count} completed, mean {traffic.avg_isl:.0f} + {traffic.avg_osl:.0f} "
-        f"tokens",
-        f"mean TTFT {traffic.avg_ttft_ms:.0f} ms (limit {fleet.ttft_slo_ms:.0f}), "
-        f"mean ITL {traffic.avg_itl_ms:.1f} ms (limit {fleet.itl_slo_ms:.0f})",
-        f"episode: {totals.good} good of {totals.arrived} arrived, {totals.violations} violations, "
-        f"{gpu_hours:.3f} GPU-hours",
-    ]
-    return "\n".join(lines) + "\n"
+    modes = ["ansi"]
+    if find_spec("matplotlib") is not None:
+        modes.append("rgb_array")
+    if render_mode is not None and render_mode not in modes:
+        modes.append(render_mode)
+    return modes
 
 
-def _pool_line(name: str, pool: PoolSnapshot, role: RoleDescription) -> str:
-    running = sum(fpm.num_prefill_requests + fpm.num_decode_requests for fpm in pool.fpms)
-    queued = sum(fpm.num_queued_prefill + fpm.num_queued_decode for fpm in pool.fpms)
-    kv_tokens = sum(
-        fpm.sum_prefill_tokens + fpm.sum_prefill_kv_tokens + fpm.sum_decode_kv_tokens
-        for fpm in pool.fpms
-    )
-    num_workers = max(1, len({fpm.worker_id for fpm in pool.fpms}))
-    kv_frac = kv_tokens / (num_workers * role.max_kv_tokens)
-    return (
-        f"{name:8}{len(pool.active_ids):8}{len(pool.starting_ids):10}{len(pool.draining_ids):10}"
-        f"{running:9}{queued:8}{kv_frac:7.0%}"
-    )
+class Renderer:
+    """Keeps the record of the episode and draws it.
+
+    Copies and pickles take the record along; they open a window and draw a background of their own.
+    """
+
+    def __init__(self, mode: str | None, fleet: FleetDescription) -> None:
+        """Prepare to show episodes of ``fleet``; without a picture mode nothing is kept."""
+        self.mode = mode
+        self._fleet = fleet
+        self._record: EpisodeRecord | None = None
+        self._painter: FramePainter | None = None
+        self._window: Window | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state without what cannot leave the process."""
+        return {**self.__dict__, "_painter": None, "_window": None}
+
+    @property
+    def is_recording(self) -> bool:
+        """Whether ticks are wanted."""
+        return self.mode in PICTURE_MODES
+
+    def begin_episode(self, horizon_s: float) -> None:
+        """Forget the last episode."""
+        if self.is_recording:
+            self._record = EpisodeRecord(self._fleet, horizon_s)
+
+    def add_tick(
+        self,
+        snapshot: ScalingSnapshot,
+        targets: Targets,
+        in_flight: int,
+        gpu_hours: float,
+        totals: Outcomes,
+    ) -> None:
+        """Keep a tick (see :meth:`EpisodeRecord.add`) and, if people watch, show it."""
+        assert self._record is not None
+        self._record.add(snapshot, targets, in_flight, gpu_hours, totals)
+        if self.mode == "human":
+            self.render()
+
+    def render(self) -> NDArray[np.uint8] | None:
+        """Return a frame, or show it and return None.
+
+        Raises:
+            ImportError: If matplotlib or, for a window, pygame is not installed.
+            ResetNeeded: Before the first episode and after ``close()``.
+            RuntimeError: If a window has no display.
+        """
+        if self._record is None:
+            raise ResetNeeded("render(): call reset() first, there is no episode yet")
+        if self._painter is None:
+            from aisim_gym.envs.render_frame import FramePainter
+
+            self._painter = FramePainter(self._fleet)
+        frame = self._painter.draw(self._record)
+        if self.mode == "rgb_array":
+            return frame
+        if self._window is None:
+            self._window = Window(RENDER_FPS)
+        self._window.show(frame)
+        return None
+
+    def fork(self) -> Self:
+        """Return a renderer that goes on by itself; it has no window, but can draw."""
+        twin = type(self)("rgb_array" if self.mode == "human" else self.mode, self._fleet)
+        twin._record = None if self._record is None else self._record.copy()
+        return twin
+
+    def close(self) -> None:
+        """Close the window and forget the episode."""
+        if self._window is not None:
+            self._window.close()
+        self._record = self._painter = self._window = None

@@ -26,7 +26,8 @@ from aisim_gym.envs.fleet_now import FleetNow, read_fleet
 from aisim_gym.envs.named_part import has_direct_form, make_part
 from aisim_gym.envs.observation import OBSERVATIONS, Observation, WorldObservation, fit_to_space
 from aisim_gym.envs.outcomes import OutcomeLedger, Outcomes
-from aisim_gym.envs.rendering import fleet_text
+from aisim_gym.envs.render_text import fleet_text
+from aisim_gym.envs.rendering import RENDER_FPS, RENDER_MODES, Renderer, modes_of
 from aisim_gym.envs.reset_options import ResetOptions, read_options
 from aisim_gym.envs.reward import REWARDS, Reward, StepOutcome
 from aisim_gym.fleet.tick import KEEP
@@ -56,7 +57,10 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
     at the start.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012
+    metadata: dict[str, Any] = {  # noqa: RUF012
+        "render_modes": list(RENDER_MODES),
+        "render_fps": RENDER_FPS,
+    }
     kind: ClassVar[Kind]
     worker_options: ClassVar[Mapping[str, str]]
     """Reset option -> field of the fleet spec, pool by pool."""
@@ -101,6 +105,7 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
                 f"render_mode: got {render_mode!r}, expected None or one of: {allowed}"
             )
         self.render_mode = render_mode
+        self.metadata = {**self.metadata, "render_modes": modes_of(render_mode)}
         _check_slo("ttft_slo_ms", ttft_slo_ms)
         _check_slo("itl_slo_ms", itl_slo_ms)
         if max_workers is None:
@@ -123,6 +128,7 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
             )
         limits = ScalingLimits(tick_s, min_workers, max_workers, max_gpus)
         self.fleet_description: FleetDescription = describe_fleet(self._spec, limits)
+        self._renderer = Renderer(render_mode, self.fleet_description)
         self._check_limits()
         self._prices = gpu_hour_prices(self.kind, engine, gpu_hour_usd)
         self._workload = make_workload(
@@ -219,6 +225,8 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
             self._begin_observations()
         nothing = StepOutcome(0.0, 0.0, 0.0, 0, 0, 0, 0, 0.0, 0.0, 0)
         observation, num_clipped = self._observe()
+        self._renderer.begin_episode(self._horizon_ms / 1000.0)
+        self._render_tick(self._current_targets())
         return observation, self._info(nothing, {}, num_clipped)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -244,7 +252,7 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         self._is_refused = not self._fits_budget(targets)
         if self._is_refused:
             targets = current
-        self._churn = _distance(targets, current)
+        self._targets, self._churn = targets, _distance(targets, current)
         if not replay.is_done:
             next_ms = min(self._fleet.now_ms + self._tick_ms, self._horizon_ms)
             prefill = KEEP if targets.prefill is None else targets.prefill
@@ -264,6 +272,7 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         terms = {name: float(value) + 0.0 for name, value in self._reward(outcome).items()}
         observation, num_clipped = self._observe()
         info = self._info(outcome, terms, num_clipped)
+        self._render_tick(self._targets)
         return observation, math.fsum(terms.values()), terminated, truncated, info
 
     def action_masks(self) -> NDArray[np.bool_]:
@@ -274,19 +283,35 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         """
         return self._action.mask(self.snapshot)
 
-    def render(self) -> str | None:
-        """Return the fleet and its traffic as text, or None without a render mode."""
+    def render(self) -> str | NDArray[np.uint8] | None:
+        """Show the episode so far.
+
+        Returns:
+            One screen of text ("ansi"), a frame of shape (height, width, 3) ("rgb_array"), or None:
+            in a window ("human"), which :meth:`reset` and :meth:`step` keep up to date by
+            themselves, or without a render mode.
+
+        Raises:
+            ResetNeeded: Before the first reset and after ``close()``.
+            ImportError: If what draws a picture or shows a window is not installed.
+            RuntimeError: If a window has no display.
+        """
         if self.render_mode is None:
             gymnasium.logger.warn(
                 "render(): no render_mode was given; use "
                 f'gymnasium.make("{self.spec.id if self.spec else "…"}", render_mode="ansi")'
             )
             return None
-        return fleet_text(self.snapshot, self.fleet_description, self._totals, self._paid.gpu_hours)
+        if self.render_mode == "ansi":
+            return fleet_text(
+                self.snapshot, self.fleet_description, self._totals, self._paid.gpu_hours
+            )
+        return self._renderer.render()
 
     def close(self) -> None:
-        """Forget the episode; ``reset()`` begins a new one."""
+        """Forget the episode and close its window; ``reset()`` begins a new one."""
         self._replay = None
+        self._renderer.close()
 
     def fork(self) -> Self:
         """Return an independent copy that continues from the same state, random state included."""
@@ -297,9 +322,19 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
                 setattr(fork, name, copy.deepcopy(getattr(self, name)))
         fork._begin_observations = getattr(fork._observation, "begin_episode", None)
         fork._costs_of = getattr(fork._reward, "costs", None)
+        fork._renderer = self._renderer.fork()
+        fork.render_mode = fork._renderer.mode
         fork.observation_space = copy.deepcopy(self.observation_space)
         fork.action_space = copy.deepcopy(self.action_space)
         return fork
+
+    def _render_tick(self, targets: Targets) -> None:
+        """Keep what pictures show of a tick; ``targets`` were in force up to it."""
+        if self._renderer.is_recording:
+            in_flight = int(self.replay.state.clock[0].in_flight)
+            self._renderer.add_tick(
+                self.snapshot, targets, in_flight, self._paid_so_far().gpu_hours, self._totals
+            )
 
     def _check_limits(self) -> None:
         """Refuse limits that the fleet at its start does not keep."""

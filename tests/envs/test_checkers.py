@@ -17,7 +17,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import check_env
 from gymnasium.wrappers import FlattenObservation, FrameStackObservation
 
-from aisim_gym.envs import ENTRY_POINTS, ScalingEnv
+from aisim_gym.envs import ScalingEnv
 
 EnvBuilder = Callable[..., ScalingEnv]
 
@@ -142,26 +142,6 @@ def test_copy_in_mid_episode_continues_alike_and_apart(
     theirs = _play(twin, 10)
     assert env.snapshot == before
     assert _play(env, 10) == theirs
-
-
-def test_text_rendering_fits_a_screen(env_id: str, make_env: EnvBuilder) -> None:
-    env = make_env(env_id, render_mode="ansi")
-    env.reset(seed=1)
-    text = env.render()
-    assert isinstance(text, str)
-    lines = text.splitlines()
-    assert len(lines) <= 24
-    assert max(map(len, lines)) <= 100
-    assert "10.0 s" in lines[0]
-
-
-def test_unknown_render_mode_is_refused(env_id: str) -> None:
-    entry_point = gymnasium.spec(env_id).entry_point
-    assert entry_point == ENTRY_POINTS[env_id]
-    with pytest.raises(
-        ValueError, match=r"render_mode: got 'human', expected None or one of: ansi"
-    ):
-        ScalingEnv(render_mode="human")
 
 
 def _play(env: gymnasium.Env[Any, Any], num_steps: int) -> list[Any]:

@@ -1,0 +1,167 @@
+"""What pictures of an episode show: a few numbers per tick, and what they mean.
+
+Latencies are means over the requests that completed since the tick before, queues and KV use are
+those of each rank's latest pass, as a planner sees them.
+"""
+
+import copy
+from collections.abc import Iterator
+from typing import NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aisim_gym.envs.action import Targets
+from aisim_gym.envs.outcomes import Outcomes
+from aisim_gym.replay import FleetDescription, PoolSnapshot, RoleDescription, ScalingSnapshot
+
+POOL_TICK_DTYPE = np.dtype(
+    [
+        ("active", np.int64),
+        ("starting", np.int64),
+        ("draining", np.int64),
+        ("target", np.int64),  # in force up to this tick
+        ("queued", np.int64),  # requests
+        ("kv_frac", np.float64),
+    ]
+)
+
+FIRST_CAPACITY = 64
+
+
+class PoolLoad(NamedTuple):
+    """What the active workers of a pool hold.
+
+    Attributes:
+        running: Requests in a batch.
+        queued: Requests that wait for one.
+        kv_frac: KV tokens of the batches, as a share of the capacity of the workers that report.
+    """
+
+    running: int
+    queued: int
+    kv_frac: float
+
+
+def pool_load(pool: PoolSnapshot, role: RoleDescription) -> PoolLoad:
+    """Return what the latest passes of a pool say about its load."""
+    running = sum(fpm.num_prefill_requests + fpm.num_decode_requests for fpm in pool.fpms)
+    queued = sum(fpm.num_queued_prefill + fpm.num_queued_decode for fpm in pool.fpms)
+    kv_tokens = sum(
+        fpm.sum_prefill_tokens + fpm.sum_prefill_kv_tokens + fpm.sum_decode_kv_tokens
+        for fpm in pool.fpms
+    )
+    num_workers = max(1, len({fpm.worker_id for fpm in pool.fpms}))
+    return PoolLoad(running, queued, kv_tokens / (num_workers * role.max_kv_tokens))
+
+
+class EpisodeRecord:
+    """The ticks of one episode, in a table that grows.
+
+    Attributes:
+        fleet: Whose episode it is.
+        horizon_s: When it is truncated.
+    """
+
+    def __init__(self, fleet: FleetDescription, horizon_s: float) -> None:
+        """Begin with no ticks."""
+        self.fleet = fleet
+        self.horizon_s = horizon_s
+        self._count = 0
+        num_pools = len(self.pool_names)
+        dtype = [
+            ("end_s", np.float64),
+            ("arrived", np.int64),
+            ("completed", np.int64),
+            ("ttft_ms", np.float64),  # NaN if no request says
+            ("itl_ms", np.float64),
+            ("in_flight", np.int64),
+            ("gpu_hours", np.float64),  # of the episode so far
+            ("good", np.int64),  # of the steps so far
+            ("ended", np.int64),  # likewise, completed or rejected
+            ("pools", POOL_TICK_DTYPE, (num_pools,)),
+        ]
+        self._table = np.zeros(FIRST_CAPACITY, dtype)
+
+    @property
+    def pool_names(self) -> tuple[str, ...]:
+        """The pools in the order of their columns."""
+        return ("workers",) if self.fleet.prefill is None else ("prefill", "decode")
+
+    def __len__(self) -> int:
+        """Return the number of ticks."""
+        return self._count
+
+    def copy(self) -> Self:
+        """Return a record that goes on by itself."""
+        twin = copy.copy(self)
+        twin._table = self._table.copy()
+        return twin
+
+    def add(
+        self,
+        snapshot: ScalingSnapshot,
+        targets: Targets,
+        in_flight: int,
+        gpu_hours: float,
+        totals: Outcomes,
+    ) -> None:
+        """Append a tick.
+
+        Args:
+            snapshot: The fleet now, and its traffic since the tick before.
+            targets: What the fleet was to become since the tick before.
+            in_flight: Requests that arrived and have not ended.
+            gpu_hours: GPU-hours of the episode so far.
+            totals: Outcomes of the steps so far.
+        """
+        if self._count == len(self._table):
+            self._table = np.concatenate([self._table, np.zeros_like(self._table)])
+        traffic, row = snapshot.traffic, self._table[self._count]
+        row["end_s"] = snapshot.now_ms / 1000.0
+        row["arrived"] = traffic.num_req
+        row["completed"] = traffic.shape_count
+        row["ttft_ms"] = traffic.avg_ttft_ms if traffic.ttft_count else np.nan
+        row["itl_ms"] = traffic.avg_itl_ms if traffic.itl_count else np.nan
+        row["in_flight"] = in_flight
+        row["gpu_hours"] = gpu_hours
+        row["good"] = totals.good
+        row["ended"] = totals.completed + totals.rejected
+        for i, (pool, role, target) in enumerate(self._pools(snapshot, targets)):
+            load = pool_load(pool, role)
+            row["pools"][i] = (
+                len(pool.active_ids),
+                len(pool.starting_ids),
+                len(pool.draining_ids),
+                target,
+                load.queued,
+                load.kv_frac,
+            )
+        self._count += 1
+
+    def _pools(
+        self, snapshot: ScalingSnapshot, targets: Targets
+    ) -> Iterator[tuple[PoolSnapshot, RoleDescription, int]]:
+        if self.fleet.prefill is not None:
+            assert targets.prefill is not None
+            yield snapshot.prefill, self.fleet.prefill, targets.prefill
+        yield snapshot.decode, self.fleet.decode, targets.decode
+
+    def edges_s(self) -> NDArray[np.float64]:
+        """Return the times of the ticks and, before them, 0; shape (ticks + 1,)."""
+        return np.concatenate([[0.0], self._table["end_s"][: self._count]])
+
+    def column(self, name: str) -> NDArray[np.float64]:
+        """Return a number of every tick; names as in the table, shape (ticks,)."""
+        return self._table[name][: self._count].astype(np.float64)
+
+    def pool_column(self, pool: int, name: str) -> NDArray[np.float64]:
+        """Return a number of a pool at every tick, shape (ticks,)."""
+        return self._table["pools"][name][: self._count, pool].astype(np.float64)
+
+    def rate_rps(self, name: str) -> NDArray[np.float64]:
+        """Return ``arrived`` or ``completed`` per second; NaN for an interval of no length."""
+        duration_s = np.diff(self.edges_s())
+        rates = np.full(self._count, np.nan)
+        np.divide(self.column(name), duration_s, out=rates, where=duration_s > 0.0)
+        return rates
