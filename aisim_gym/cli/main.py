@@ -19,6 +19,8 @@ from aisim_gym.cli.bench import bench
 from aisim_gym.cli.conformance import conformance
 from aisim_gym.cli.demo import demo
 from aisim_gym.cli.replay import replay
+from aisim_gym.cli.trace import COMMANDS as TRACE_COMMANDS
+from aisim_gym.cli.trace import HELP as TRACE_HELP
 from aisim_gym.cli.warmup import warmup
 from aisim_gym.errors import AisimError
 
@@ -66,6 +68,10 @@ app.command(help=_help_text(replay), no_args_is_help=True)(replay)
 app.command(help=_help_text(conformance))(conformance)
 app.command(help=_help_text(warmup))(warmup)
 app.command(help=_help_text(bench))(bench)
+trace = typer.Typer(help=TRACE_HELP, no_args_is_help=True)
+for name, command in TRACE_COMMANDS.items():
+    trace.command(name, help=_help_text(command), no_args_is_help=True)(command)
+app.add_typer(trace, name="trace")
 
 
 def _print_version(wanted: bool) -> None:

@@ -20,7 +20,8 @@ def replay(
     trace: Annotated[
         Path | None,
         typer.Option(
-            help="Trace file, plain or .gz: Mooncake JSONL or Azure CSV.", rich_help_panel=WORKLOAD
+            help="Trace file, plain or .gz: Mooncake, Azure, BurstGPT, our CSV.",
+            rich_help_panel=WORKLOAD,
         ),
     ] = None,
     trace_format: Annotated[

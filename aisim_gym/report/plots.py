@@ -66,7 +66,7 @@ def draw_run(replay: Replay, *, planner: str = "") -> "Figure":
     Raises:
         ImportError: If matplotlib is not installed.
     """
-    figure_class = _import_figure()
+    figure_class = import_figure()
     timeline, sla = Timeline.of(replay), replay.spec.sla
     count = 3 + len(timeline.pools)
     figure = figure_class(figsize=SIZE_IN, layout="constrained", facecolor="white")
@@ -116,8 +116,8 @@ def _draw_arrivals(panel: "Axes", timeline: Timeline) -> None:
     if timeline.not_completed_rps.any():
         label = "not completed in this run"
         panel.stairs(timeline.not_completed_rps, edges, fill=True, color=VERMILION, label=label)
-        _add_legend(panel)
-    _dress(panel, f"Arrivals (mean of {timeline.window_s:g} s)", "requests/s")
+        add_legend(panel)
+    dress(panel, f"Arrivals (mean of {timeline.window_s:g} s)", "requests/s")
 
 
 def _draw_workers(panel: "Axes", workers: WorkerCounts, title: str) -> None:
@@ -146,8 +146,8 @@ def _draw_workers(panel: "Axes", workers: WorkerCounts, title: str) -> None:
         base = base + counts
     panel.set_ylim(0.0, max(1.0, float(base.max())) * 1.08)
     panel.yaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
-    _dress(panel, title, "workers")
-    _add_legend(panel)
+    dress(panel, title, "workers")
+    add_legend(panel)
 
 
 def _draw_latency(
@@ -193,8 +193,8 @@ def _draw_latency(
         label = f"SLO {slo:g} {unit}"
         panel.axhline(slo, color=VERMILION, lw=1.6, linestyle=(0, (5, 2)), label=label)
     _use_log_scale(panel, values, None if slo_ms is None else slo_ms * scale)
-    _dress(panel, f"{title}, by arrival", long_unit)
-    _add_legend(panel)
+    dress(panel, f"{title}, by arrival", long_unit)
+    add_legend(panel)
 
 
 def _use_log_scale(panel: "Axes", values: np.ndarray, slo: float | None) -> None:
@@ -219,7 +219,8 @@ def _use_log_scale(panel: "Axes", values: np.ndarray, slo: float | None) -> None
     panel.yaxis.set_minor_formatter(NullFormatter())
 
 
-def _dress(panel: "Axes", title: str, unit: str) -> None:
+def dress(panel: "Axes", title: str, unit: str) -> None:
+    """Give a panel its title, the unit of its vertical axis and the common look."""
     panel.set_title(title, loc="left", fontsize=FONT_PT + 1, fontweight="bold")
     panel.set_ylabel(unit, fontsize=FONT_PT)
     panel.tick_params(labelsize=FONT_PT)
@@ -228,7 +229,7 @@ def _dress(panel: "Axes", title: str, unit: str) -> None:
     panel.spines[["top", "right"]].set_visible(False)
 
 
-def _add_legend(panel: "Axes") -> None:
+def add_legend(panel: "Axes") -> None:
     """Put the legend into the line of the title, where it hides no data."""
     from matplotlib.collections import PathCollection
 
@@ -251,7 +252,8 @@ def _add_legend(panel: "Axes") -> None:
                 handle.set_sizes([LEGEND_DOT_PT2])
 
 
-def _import_figure() -> "type[Figure]":
+def import_figure() -> "type[Figure]":
+    """Return Matplotlib's class of figures, or raise ImportError with the way to install it."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:

@@ -19,7 +19,7 @@ from aisim_gym.number_text import number_text
 from aisim_gym.spec.generator import GeneratorSpec
 from aisim_gym.spec.model import SpecModel
 from aisim_gym.spec.refusals import MisfitError
-from aisim_gym.spec.scalars import Count, Integer, Real, Refusal, RustType
+from aisim_gym.spec.scalars import F64, U64, Count, Integer, Real, Refusal, RustType
 from aisim_gym.spec.synthetic import SyntheticSpec
 
 TraceFormat = Literal[
@@ -30,6 +30,8 @@ TraceFormat = Literal[
     "applied_compute_agentic",
     "dynamo",
     "azure",
+    "burstgpt",
+    "csv",
 ]
 TRACE_FORMAT_ALIASES = {
     "mooncake_delta": "mooncake-delta",
@@ -37,6 +39,16 @@ TRACE_FORMAT_ALIASES = {
 }
 MULTI_FILE_FORMATS = frozenset({"dynamo"})
 
+TimeUnit = Literal["s", "ms"]
+TIME_UNIT_OF_FORMAT: dict[str, TimeUnit] = {
+    "mooncake": "ms",
+    "mooncake-delta": "ms",
+    "burstgpt": "s",
+}
+"""Usual unit of the formats whose files do not say it; ``time_unit`` overrides it."""
+
+TIME_CHANGES = ("spread_ms", "start_s", "duration_s", "rate_scale")
+LENGTH_LIMITS = ("max_input_tokens", "max_total_tokens")
 
 AnyGenerator = Annotated[
     GeneratorSpec | SyntheticSpec,
@@ -59,7 +71,7 @@ class WorkloadSpec(SpecModel):
         Refusal(
             "trace_format must be 'mooncake', 'mooncake-delta', "
             "'agentic_mooncake'/'agentic-mooncake', 'weka', 'applied_compute_agentic', or 'dynamo'",
-            hint="aisim-gym also reads 'azure'",
+            hint="aisim-gym also reads 'azure', 'burstgpt' and 'csv'",
         ),
     ] = Field(default="mooncake", description="How the trace files are written")
     trace_block_size: Annotated[Count, Refusal("trace_block_size must be greater than 0")] = Field(
@@ -80,11 +92,53 @@ class WorkloadSpec(SpecModel):
         default=None,
         description="Built-in traffic instead of trace files; without a kind it is chat-wave",
     )
+    time_unit: TimeUnit | None = Field(
+        default=None,
+        description="Unit of a trace's times, s or ms; null = the usual one of its format",
+    )
+    spread_ms: F64 = Field(
+        default=0.0,
+        ge=0,
+        description="The k-th of n arrivals with one stamp moves by spread_ms * k / n, ms, >= 0",
+    )
+    start_s: F64 = Field(
+        default=0.0, ge=0, description="Arrivals before are left out, seconds, >= 0; becomes time 0"
+    )
+    duration_s: F64 | None = Field(
+        default=None,
+        gt=0,
+        description="Arrivals so long after start_s or later are left out, seconds, > 0",
+    )
+    rate_scale: F64 = Field(
+        default=1.0,
+        gt=0,
+        description="Multiplies the rate by leaving out or copying requests at random, > 0",
+    )
+    rate_seed: U64 = Field(default=0, description="Seed of the draws of rate_scale")
+    max_input_tokens: Count | None = Field(
+        default=None, ge=1, description="Longest prompt, tokens, >= 1; null = no limit"
+    )
+    max_total_tokens: Count | None = Field(
+        default=None,
+        ge=2,
+        description="Longest prompt and output together, tokens, >= 2; null = no limit",
+    )
+    overlong: Literal["drop", "clip"] = Field(
+        default="drop", description="What becomes of longer requests: left out, or cut to length"
+    )
 
     @property
     def is_closed_loop(self) -> bool:
         """Whether the end of a request or session starts the next one, not the authored time."""
         return self.replay_concurrency is not None
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether requests are changed once they are read or generated, but for the speed-up."""
+        return any(map(self._differs_from_default, (*TIME_CHANGES, *LENGTH_LIMITS)))
+
+    def _differs_from_default(self, field: str) -> bool:
+        return bool(getattr(self, field) != type(self).model_fields[field].default)
 
     @field_validator("trace_files")
     @classmethod
@@ -147,6 +201,24 @@ class WorkloadSpec(SpecModel):
                 "arrival_speedup_ratio",
                 f"arrival_speedup_ratio must be a finite positive number, got {number_text(ratio)}",
             )
+        return self
+
+    @model_validator(mode="after")
+    def _check_times(self) -> Self:
+        if self.time_unit is not None and self.trace_format not in TIME_UNIT_OF_FORMAT:
+            raise MisfitError(
+                "time_unit",
+                f"time_unit is for {', '.join(TIME_UNIT_OF_FORMAT)}, got {self.time_unit} for "
+                f"trace_format='{self.trace_format}', whose files say the unit themselves",
+            )
+        if self.is_closed_loop:
+            for name in TIME_CHANGES:
+                if self._differs_from_default(name):
+                    raise MisfitError(
+                        name,
+                        f"{name} is for requests that arrive as authored, and replay_concurrency "
+                        f"{self.replay_concurrency} was given: leave one out",
+                    )
         return self
 
     @model_serializer(mode="wrap")

@@ -11,9 +11,10 @@ from datetime import date
 import numpy as np
 
 from aisim_gym.errors import WorkloadError
-from aisim_gym.workload.request_table import MAX_TOKENS, RequestTable
+from aisim_gym.workload.request_table import RequestTable
 from aisim_gym.workload.speedup import check_speedup_ratio, speed_up_arrivals
 from aisim_gym.workload.table_order import table_in_arrival_order
+from aisim_gym.workload.trace_cells import cell_error, parse_tokens
 from aisim_gym.workload.trace_file import (
     TracePath,
     absolute_path,
@@ -64,8 +65,8 @@ def read_azure_csv(path: TracePath, arrival_speedup_ratio: float = 1.0) -> Reque
             )
         try:
             ticks.append(_stamp_ticks(cells[0].strip(), midnights))
-            inputs.append(_tokens(AZURE_HEADER[1], cells[1].strip(), minimum=1))
-            outputs.append(_tokens(AZURE_HEADER[2], cells[2].strip(), minimum=0))
+            inputs.append(parse_tokens(AZURE_HEADER[1], cells[1].strip(), minimum=1))
+            outputs.append(parse_tokens(AZURE_HEADER[2], cells[2].strip(), minimum=0))
         except ValueError as error:
             raise WorkloadError(f"{source} line {line}: {error}") from error
     if not ticks:
@@ -79,27 +80,14 @@ def _stamp_ticks(text: str, midnights: dict[str, int]) -> int:
     """Return a stamp in units of 100 ns since the year 1; ``midnights`` caches the days seen."""
     match = _STAMP.fullmatch(text)
     if match is None:
-        raise _field_error(AZURE_HEADER[0], text, "like 2023-11-16 18:17:03.9799600 (UTC)")
+        raise cell_error(AZURE_HEADER[0], text, "like 2023-11-16 18:17:03.9799600 (UTC)")
     day, hour, minute, second, decimals = match.groups(default="")
     midnight = midnights.get(day)
     if midnight is None:
         try:
             midnight = date.fromisoformat(day).toordinal() * 86_400
         except ValueError:
-            raise _field_error(AZURE_HEADER[0], text, "a date of the calendar") from None
+            raise cell_error(AZURE_HEADER[0], text, "a date of the calendar") from None
         midnights[day] = midnight
     seconds = midnight + int(hour) * 3600 + int(minute) * 60 + int(second)
     return seconds * _TICKS_PER_S + int(decimals.ljust(7, "0"))
-
-
-def _tokens(field: str, text: str, minimum: int) -> int:
-    # 13 digits hold MAX_TOKENS; more are not worth converting.
-    if text.isascii() and text.isdigit() and len(text) <= 13:
-        tokens = int(text)
-        if minimum <= tokens <= MAX_TOKENS:
-            return tokens
-    raise _field_error(field, text, f"an integer from {minimum} to {MAX_TOKENS}")
-
-
-def _field_error(field: str, text: str, allowed: str) -> ValueError:
-    return ValueError(f"{field}: got {text[:80]!r}, allowed: {allowed}")

@@ -8,18 +8,28 @@ from pathlib import Path
 from aisim_gym.errors import UnsupportedError, WorkloadError
 from aisim_gym.spec.generator import GeneratorSpec
 from aisim_gym.spec.synthetic import SyntheticSpec
-from aisim_gym.spec.workload import WorkloadSpec
-from aisim_gym.workload.arrays import requests_from_arrays
+from aisim_gym.spec.workload import TIME_UNIT_OF_FORMAT, TimeUnit, WorkloadSpec
 from aisim_gym.workload.azure import AZURE_HEADER, read_azure_csv
+from aisim_gym.workload.burstgpt import BURSTGPT_COLUMNS, read_burstgpt
 from aisim_gym.workload.generator import generate_requests
 from aisim_gym.workload.mooncake import read_mooncake
 from aisim_gym.workload.request_table import RequestTable
+from aisim_gym.workload.simple_csv import UNIT_OF_ARRIVAL, read_simple_csv
 from aisim_gym.workload.synthetic import generate_synthetic
 from aisim_gym.workload.trace_file import (
     TracePath,
     absolute_path,
     empty_trace_error,
     read_trace_lines,
+)
+from aisim_gym.workload.transforms import (
+    clip_lengths,
+    drop_longer_than,
+    limits_text,
+    scale_rate,
+    slice_requests,
+    speed_up,
+    spread_stamps,
 )
 
 
@@ -30,17 +40,28 @@ def _read_mooncake(spec: WorkloadSpec, path: Path) -> RequestTable:
         spec.arrival_speedup_ratio,
         is_delta=spec.trace_format == "mooncake-delta",
         is_closed_loop=spec.is_closed_loop,
+        time_unit=_time_unit(spec),
     )
 
 
 def _read_azure(spec: WorkloadSpec, path: Path) -> RequestTable:
-    return read_azure_csv(path, 1.0 if spec.is_closed_loop else spec.arrival_speedup_ratio)
+    return read_azure_csv(path, _speedup_ratio(spec))
+
+
+def _read_burstgpt(spec: WorkloadSpec, path: Path) -> RequestTable:
+    return read_burstgpt(path, _speedup_ratio(spec), _time_unit(spec))
+
+
+def _read_csv(spec: WorkloadSpec, path: Path) -> RequestTable:
+    return read_simple_csv(path, spec.trace_block_size, _speedup_ratio(spec))
 
 
 TRACE_READERS: dict[str, Callable[[WorkloadSpec, Path], RequestTable]] = {
     "mooncake": _read_mooncake,
     "mooncake-delta": _read_mooncake,
     "azure": _read_azure,
+    "burstgpt": _read_burstgpt,
+    "csv": _read_csv,
 }
 """Reader of each trace format; the spec knows more formats, which are not replayed yet."""
 
@@ -53,10 +74,15 @@ def load_workload(spec: WorkloadSpec, engine_block_size: int | None = None) -> R
 
     With ``replay_concurrency``, a Mooncake file becomes sessions even if each has one turn, and
     arrival times are neither shifted nor sped up: the replay starts what is next when a place is
-    free. Azure files and generators that make lists stay lists.
+    free. CSV files and generators that make lists stay lists.
+
+    What the spec wants changed is done in this order: times in ``time_unit``, counted from the
+    earliest arrival of a trace; ``spread_ms``; ``start_s`` and ``duration_s``; ``rate_scale``;
+    ``max_input_tokens`` and ``max_total_tokens``; ``arrival_speedup_ratio``. So all of them are
+    meant in the trace's own time.
 
     Warns (``UserWarning``) if requests or sessions arrive at a mean rate below 0.01 or above 10,000
-    per second.
+    per second, and if requests are too long.
 
     Args:
         spec: The workload.
@@ -68,13 +94,15 @@ def load_workload(spec: WorkloadSpec, engine_block_size: int | None = None) -> R
         WorkloadError: If there is no file, or the file or a row in it is not valid.
         UnsupportedError: If all is valid but cannot be replayed yet.
     """
+    # What is changed is sped up last; without changes the reader does it, as the reference would.
+    source = spec.model_copy(update={"arrival_speedup_ratio": 1.0}) if spec.is_changed else spec
     if spec.generator is not None:
-        requests = _generate(spec, spec.generator, engine_block_size)
+        requests = _generate(source, spec.generator, engine_block_size)
     else:
-        requests = _read_trace(spec)
+        requests = _read_trace(source)
     if not spec.is_closed_loop:
-        _warn_about_odd_rate(requests)
-    return requests
+        _warn_about_odd_rate(requests, spec)
+    return _change(requests, spec) if spec.is_changed else requests
 
 
 def detect_trace_format(path: TracePath) -> str:
@@ -89,11 +117,18 @@ def detect_trace_format(path: TracePath) -> str:
         raise empty_trace_error(str(absolute_path(path)))
     if first.startswith("{"):
         return _json_format(first)
+    names = {name.strip() for name in first.split(",")}
     if first.split(",")[0].strip() == AZURE_HEADER[0]:
         return "azure"
+    if names.issuperset(BURSTGPT_COLUMNS):
+        return "burstgpt"
+    if names & {*UNIT_OF_ARRIVAL}:
+        return "csv"
     raise WorkloadError(
         f"unknown trace format: {absolute_path(path)} begins with {first[:60]!r}, known: "
-        f"mooncake (one JSON object per line), azure (CSV with header {','.join(AZURE_HEADER)})"
+        f"mooncake (one JSON object per line), azure (CSV with header {','.join(AZURE_HEADER)}), "
+        f"burstgpt (CSV with columns {', '.join(BURSTGPT_COLUMNS)}), "
+        "csv (CSV with columns arrival_s or arrival_ms, input_tokens, output_tokens)"
     )
 
 
@@ -126,28 +161,53 @@ def _read_trace(spec: WorkloadSpec) -> RequestTable:
 def _generate(
     spec: WorkloadSpec, generator: GeneratorSpec | SyntheticSpec, engine_block_size: int | None
 ) -> RequestTable:
-    ratio = 1.0 if spec.is_closed_loop else spec.arrival_speedup_ratio
+    ratio = _speedup_ratio(spec)
     if isinstance(generator, SyntheticSpec):
         return generate_synthetic(generator, ratio, engine_block_size)
-    requests = generate_requests(generator)
-    if ratio == 1.0:
-        return requests
-    return requests_from_arrays(
-        requests.arrival_ms,
-        requests.input_tokens,
-        requests.output_tokens,
-        arrival_speedup_ratio=ratio,
-    )
+    return speed_up(generate_requests(generator), ratio)
 
 
-def _warn_about_odd_rate(requests: RequestTable) -> None:
+def _speedup_ratio(spec: WorkloadSpec) -> float:
+    return 1.0 if spec.is_closed_loop else spec.arrival_speedup_ratio
+
+
+def _time_unit(spec: WorkloadSpec) -> TimeUnit:
+    return spec.time_unit or TIME_UNIT_OF_FORMAT[spec.trace_format]
+
+
+def _change(requests: RequestTable, spec: WorkloadSpec) -> RequestTable:
+    """Apply what the spec wants changed, in the order that :func:`load_workload` names."""
+    if spec.spread_ms > 0.0:
+        requests = spread_stamps(requests, spec.spread_ms)
+    if spec.start_s > 0.0 or spec.duration_s is not None:
+        requests = slice_requests(requests, spec.start_s, spec.duration_s)
+    requests = scale_rate(requests, spec.rate_scale, spec.rate_seed)
+    limits = (spec.max_input_tokens, spec.max_total_tokens)
+    if limits != (None, None):
+        shorten = clip_lengths if spec.overlong == "clip" else drop_longer_than
+        total = len(requests)
+        requests, num_changed = shorten(requests, *limits)
+        if num_changed:
+            what = "cut" if spec.overlong == "clip" else "left out"
+            warnings.warn(
+                f"{num_changed} of {total} requests are longer than allowed "
+                f"({limits_text(*limits)}) and {what}",
+                UserWarning,
+                stacklevel=3,
+            )
+    return speed_up(requests, _speedup_ratio(spec))
+
+
+def _warn_about_odd_rate(requests: RequestTable, spec: WorkloadSpec) -> None:
     rate_rps = requests.mean_rate_rps
     if rate_rps is not None and not LOWEST_USUAL_RPS <= rate_rps <= HIGHEST_USUAL_RPS:
         what = "sessions" if requests.has_sessions else "requests"
+        hint = ""
+        if spec.trace_format in TIME_UNIT_OF_FORMAT and spec.generator is None:
+            hint = f"; times are read as {_time_unit(spec)}: is another time_unit meant?"
         warnings.warn(
             f"the workload's mean rate is {rate_rps:.4g} {what} per second "
-            f"({requests.start_ms.size} in {requests.duration_s:.6g} s); "
-            "arrivals are read as milliseconds: is another unit meant?",
+            f"({requests.start_ms.size} in {requests.duration_s:.6g} s){hint}",
             UserWarning,
             stacklevel=3,
         )

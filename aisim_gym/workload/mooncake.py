@@ -13,12 +13,14 @@ from numpy.typing import NDArray
 
 from aisim_gym.errors import WorkloadError
 from aisim_gym.number_text import number_text
+from aisim_gym.spec.workload import TimeUnit
 from aisim_gym.workload.mooncake_row import FieldError, MooncakeRow, parse_row
 from aisim_gym.workload.prompt_ids import PromptIds, check_trace_block_size
 from aisim_gym.workload.ragged import RaggedBuilder
 from aisim_gym.workload.request_table import DEFAULT_TRACE_BLOCK_SIZE, MAX_TOKENS, RequestTable
 from aisim_gym.workload.speedup import check_speedup_ratio
 from aisim_gym.workload.table_order import table_in_arrival_order, table_in_session_order
+from aisim_gym.workload.trace_cells import ms_per_unit
 from aisim_gym.workload.trace_file import (
     TracePath,
     absolute_path,
@@ -34,8 +36,9 @@ def read_mooncake(
     *,
     is_delta: bool = False,
     is_closed_loop: bool = False,
+    time_unit: TimeUnit = "ms",
 ) -> RequestTable:
-    """Read a Mooncake JSONL file (``timestamp`` and ``delay`` in ms), plain or gzip.
+    """Read a Mooncake JSONL file, plain or gzip.
 
     Session starts are shifted so that the earliest is 0, then starts and delays are divided by
     ``arrival_speedup_ratio`` (workloads.md §4.3); the rows may be in any order. In a closed loop,
@@ -48,13 +51,14 @@ def read_mooncake(
         is_delta: Whether a later turn has only its new input (format ``mooncake-delta``).
         is_closed_loop: Whether the replay limits the active sessions instead of following the
             authored starts; the table then has sessions even if each has one turn.
+        time_unit: Unit of ``timestamp`` and ``delay``.
 
     Raises:
         WorkloadError: Names the file and the line, in the reference's words where it has some.
     """
     source = str(absolute_path(path))
     reader = _MooncakeReader(
-        source, trace_block_size, arrival_speedup_ratio, is_delta, is_closed_loop
+        source, trace_block_size, arrival_speedup_ratio, is_delta, is_closed_loop, time_unit
     )
     for line, text in read_trace_lines(path):
         reader.add(line, text)
@@ -97,6 +101,7 @@ class _MooncakeReader:
         arrival_speedup_ratio: float,
         is_delta: bool,
         is_closed_loop: bool,
+        time_unit: TimeUnit = "ms",
     ) -> None:
         check_trace_block_size(trace_block_size)
         if not is_closed_loop:
@@ -106,6 +111,7 @@ class _MooncakeReader:
         self.ratio = 1.0 if is_closed_loop else arrival_speedup_ratio
         self.is_delta = is_delta
         self.is_closed_loop = is_closed_loop
+        self.ms_per_unit = ms_per_unit(time_unit)
         self.lines = array("q")
         self.inputs = array("q")
         self.outputs = array("q")
@@ -125,6 +131,11 @@ class _MooncakeReader:
             raise WorkloadError(
                 f"failed to parse line {line} from {self.source} as JSON: {error}"
             ) from error
+        if self.ms_per_unit != 1.0:
+            row = row._replace(
+                timestamp=row.timestamp and row.timestamp * self.ms_per_unit,
+                delay=row.delay and row.delay * self.ms_per_unit,
+            )
         hash_ids, input_length, output_length = self._checked_lengths(line, row)
         self.sessions.append(self._add_turn(line, row))
         self.lines.append(line)

@@ -1,20 +1,20 @@
 """Write a request table as a Mooncake JSONL file."""
 
-import gzip
 import json
 from collections.abc import Iterator
 from itertools import count, islice
-from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
 from aisim_gym.workload.request_table import RequestTable
-from aisim_gym.workload.trace_file import TracePath, absolute_path
+from aisim_gym.workload.trace_file import TracePath, open_trace_text
 
 
-def write_mooncake(requests: RequestTable, path: TracePath) -> None:
-    """Write one JSON line per request, in the table's order; gzip if the name ends in ``.gz``.
+def write_mooncake(
+    requests: RequestTable, path: TracePath, *, compress: bool | None = None
+) -> None:
+    """Write one JSON line per request, in the table's order, arrivals and delays in ms.
 
     Sessions are written with their names, starts and delays. Delta turns are written as what they
     add: read the file back as a delta trace.
@@ -24,27 +24,38 @@ def write_mooncake(requests: RequestTable, path: TracePath) -> None:
     and the same shared prefixes. Prompts without hash ids get ids that no other prompt has. Hash
     ids are numbered anew when the file is read, so outputs that repeat a hash id of a prompt as
     their token no longer do. An existing file is replaced.
+
+    Args:
+        requests: The table.
+        path: Where to; ``~`` is expanded.
+        compress: Whether to write gzip; None = if the name ends in ``.gz``.
     """
-    where = absolute_path(path)
-    with _open_text(where) as stream:
+    with open_trace_text(path, compress) as stream:
         for row in _rows(requests):
             stream.write(json.dumps(row) + "\n")
 
 
-def _rows(requests: RequestTable) -> Iterator[dict[str, Any]]:
+def covering_hash_ids(requests: RequestTable) -> Iterator[list[int]]:
+    """Yield the hash ids of each request's new input, ids of its own for blocks that have none."""
     unused_ids = count(int(requests.prompt_ids.max(initial=-1)) + 1)
+    needed = -(-requests.new_input_tokens() // requests.trace_block_size)
+    for index, blocks in enumerate(needed.tolist()):
+        first, last = requests.prompt_starts[index : index + 2]
+        hash_ids: list[int] = requests.prompt_ids[first:last].tolist()
+        yield hash_ids + list(islice(unused_ids, blocks - len(hash_ids)))
+
+
+def _rows(requests: RequestTable) -> Iterator[dict[str, Any]]:
+    hash_ids = covering_hash_ids(requests)
     new_input_tokens = requests.new_input_tokens().tolist()
     sessions, turns = requests.session_of().tolist(), requests.turn_of().tolist()
     for index, arrival_ms in enumerate(requests.arrival_ms.tolist()):
         row: dict[str, Any] = {}
         if not np.isnan(arrival_ms):
             row["timestamp"] = arrival_ms
-        first, last = requests.prompt_starts[index : index + 2]
-        hash_ids = requests.prompt_ids[first:last].tolist()
-        needed = -(-new_input_tokens[index] // requests.trace_block_size)
         row["input_length"] = new_input_tokens[index]
         row["output_length"] = int(requests.output_tokens[index])
-        row["hash_ids"] = hash_ids + list(islice(unused_ids, needed - len(hash_ids)))
+        row["hash_ids"] = next(hash_ids)
         if requests.has_sessions:
             row["session_id"] = requests.session_ids[sessions[index]]
             if turns[index] > 0:
@@ -54,9 +65,3 @@ def _rows(requests: RequestTable) -> Iterator[dict[str, Any]]:
             if last > first:
                 row["output_token_ids"] = requests.output_ids[first:last].tolist()
         yield row
-
-
-def _open_text(path: Path) -> TextIO:
-    if path.suffix == ".gz":
-        return gzip.open(path, "wt", encoding="utf-8", newline="\n")
-    return path.open("w", encoding="utf-8", newline="\n")

@@ -174,13 +174,13 @@ class RequestTable:
             )
         if not self.has_sessions:
             first, last = np.searchsorted(self.arrival_ms, [start_ms, end_ms], side="left")
-            return self._take(np.arange(first, last), start_ms)
+            return self.take(np.arange(first, last), start_ms)
         startless = np.isnan(self.start_ms)
         if startless.any():
             name = self.session_ids[int(np.argmax(startless))]
             raise ValueError(f"between: session {name} has no start")
         inside = (self.start_ms >= start_ms) & (self.start_ms < end_ms)
-        return self._take(np.flatnonzero(inside[self.session_of()]), start_ms)
+        return self.take(np.flatnonzero(inside[self.session_of()]), start_ms)
 
     def head(self, count: int) -> "RequestTable":
         """Return the first ``count`` requests (fewer if the table is shorter).
@@ -192,10 +192,13 @@ class RequestTable:
         """
         if count < 0:
             raise ValueError(f"head: got count {count}, allowed: an integer >= 0")
-        return self._take(np.arange(min(count, len(self))), 0.0)
+        return self.take(np.arange(min(count, len(self))), 0.0)
 
-    def _take(self, rows: NDArray[np.int64], origin_ms: float) -> "RequestTable":
-        """Return some rows in ascending order; of a session, none or the first ones."""
+    def take(self, rows: NDArray[np.int64], origin_ms: float = 0.0) -> "RequestTable":
+        """Return some rows in ascending order, in time since ``origin_ms``.
+
+        Of a session, none or the first ones. Hash ids and their numbers stay as they are.
+        """
         prompts = Ragged(self.prompt_ids, self.prompt_starts).take(rows)
         outputs = Ragged(self.output_ids, self.output_starts)
         if outputs.starts.size:

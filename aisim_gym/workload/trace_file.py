@@ -1,11 +1,13 @@
-"""Lines of a trace file: plain text or gzip, with or without byte order mark, LF or CRLF."""
+"""Trace files as text: plain or gzip, with or without byte order mark, LF or CRLF."""
 
 import gzip
 import io
 import os
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 from aisim_gym.errors import WorkloadError
 
@@ -50,6 +52,25 @@ def read_trace_lines(path: TracePath) -> Iterator[tuple[int, str]]:
             raise WorkloadError(
                 f"failed to read line {number + 1} from {where}: {error}"
             ) from error
+
+
+@contextmanager
+def open_trace_text(path: TracePath, compress: bool | None = None) -> Iterator[TextIO]:
+    """Open a trace file for writing: UTF-8, LF.
+
+    Neither the name nor the time goes into a gzip file: the same text gives the same bytes.
+
+    Args:
+        path: The file; ``~`` is expanded. An existing one is replaced.
+        compress: Whether to write gzip; None = if the name ends in ``.gz``.
+    """
+    where = absolute_path(path)
+    if compress is None:
+        compress = where.suffix == ".gz"
+    with where.open("wb") as plain:
+        stream = gzip.GzipFile("", "wb", fileobj=plain, mtime=0) if compress else plain
+        with io.TextIOWrapper(stream, "utf-8", newline="\n") as text:
+            yield text
 
 
 def empty_trace_error(source: str) -> WorkloadError:

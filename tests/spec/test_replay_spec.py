@@ -259,8 +259,8 @@ def test_gpus_of_a_worker_are_those_of_all_its_ranks() -> None:
 
 
 def test_unknown_trace_format_lists_the_reference_formats_and_ours() -> None:
-    with pytest.raises(SpecError, match="or 'dynamo', got 'csv'; aisim-gym also reads 'azure'"):
-        WorkloadSpec(trace_format="csv")  # type: ignore[arg-type]
+    with pytest.raises(SpecError, match="or 'dynamo', got 'xml'; aisim-gym also reads 'azure'"):
+        WorkloadSpec(trace_format="xml")  # type: ignore[arg-type]
     assert WorkloadSpec(trace_format="azure").trace_format == "azure"
 
 

@@ -1,0 +1,80 @@
+"""The table of ``aisim-gym trace info``: a line per measure, a column per file."""
+
+from collections.abc import Mapping, Sequence
+
+from rich.table import Table
+
+from aisim_gym.workload.statistics import LengthStatistics, TraceStatistics
+
+NO_DATA = "–"  # noqa: RUF001
+
+
+def statistics_table(traces: Mapping[str, TraceStatistics]) -> Table:
+    """Return the statistics of traces by name; a dash stands for too little data."""
+    table = Table(title="Traces")
+    table.add_column("measure", no_wrap=True)
+    for name in traces:
+        table.add_column(name, justify="right", overflow="fold")
+    for sections in zip(*(_sections(trace) for trace in traces.values()), strict=True):
+        for name in sections[0]:
+            table.add_row(name, *(section[name] for section in sections))
+        table.add_section()
+    return table
+
+
+def _sections(trace: TraceStatistics) -> Sequence[Mapping[str, str]]:
+    """Return the lines of a column, name to value, group by group."""
+    no_ids = trace.block_references == 0
+    return (
+        {
+            "requests": f"{trace.requests:,}",
+            "sessions": f"{trace.sessions:,}" if trace.sessions else NO_DATA,
+            "duration, s": _text(trace.duration_s),
+            "mean rate, 1/s": _text(trace.mean_rate_rps),
+            "peak rate in 1 s, 1/s": _text(trace.peak_1s_rps),
+            "peak rate in 10 s, 1/s": _text(trace.peak_10s_rps),
+            "peak rate in 60 s, 1/s": _text(trace.peak_60s_rps),
+        },
+        {
+            "CV of gaps": _text(trace.cv),
+            "CV of gaps in a minute": _text(trace.cv_in_minute),
+            "IDC of 1 s": _text(trace.idc_1s),
+            "IDC of 10 s": _text(trace.idc_10s),
+            "IDC of 60 s": _text(trace.idc_60s),
+            "IDC of 300 s": _text(trace.idc_300s),
+        },
+        _lengths("input", trace.input_tokens),
+        _lengths("output", trace.output_tokens),
+        {
+            "hash ids": NO_DATA if no_ids else f"{trace.block_references:,}",
+            "distinct blocks": NO_DATA if no_ids else f"{trace.distinct_blocks:,}",
+            "reusable input share": _share(trace.reusable_frac, no_ids),
+            "share with reuse": _share(trace.requests_with_reuse_frac, no_ids),
+        },
+    )
+
+
+def _lengths(what: str, lengths: LengthStatistics) -> Mapping[str, str]:
+    return {
+        f"{what} tokens, mean": _text(lengths.mean),
+        "  standard deviation": _text(lengths.std),
+        "  1 % quantile": _text(lengths.q1),
+        "  5 %": _text(lengths.q5),
+        "  25 %": _text(lengths.q25),
+        "  50 %": _text(lengths.q50),
+        "  75 %": _text(lengths.q75),
+        "  95 %": _text(lengths.q95),
+        "  99 %": _text(lengths.q99),
+        "  longest": f"{lengths.max:,}",
+    }
+
+
+def _text(value: float | None) -> str:
+    """Return a number with four digits, more of them only before the point."""
+    if value is None:
+        return NO_DATA
+    return f"{value:,.0f}" if abs(value) >= 1000.0 else f"{value:.4g}"
+
+
+def _share(value: float | None, no_ids: bool) -> str:
+    return NO_DATA if no_ids or value is None else f"{value:.3f}"

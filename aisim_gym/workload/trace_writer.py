@@ -1,0 +1,68 @@
+"""Writing a request table as a trace file of any format that we write."""
+
+from typing import Protocol
+
+from aisim_gym.errors import WorkloadError
+from aisim_gym.workload.mooncake_writer import write_mooncake
+from aisim_gym.workload.request_table import RequestTable
+from aisim_gym.workload.simple_csv import write_simple_csv
+from aisim_gym.workload.trace_file import TracePath, absolute_path
+
+
+class TraceWriter(Protocol):
+    """Writes a table to a path, as gzip if asked to (None = if the name ends in ``.gz``)."""
+
+    def __call__(
+        self, requests: RequestTable, path: TracePath, *, compress: bool | None = None
+    ) -> None:
+        """Write the table."""
+
+
+TRACE_WRITERS: dict[str, TraceWriter] = {"mooncake": write_mooncake, "csv": write_simple_csv}
+"""Writer of each trace format that can be written."""
+
+FORMAT_OF_SUFFIX = {".jsonl": "mooncake", ".csv": "csv"}
+"""Format that a file name asks for, ``.gz`` left aside."""
+
+
+def written_format(path: TracePath, trace_format: str | None = None) -> str:
+    """Return the format to write a file in: the one asked for, else what its name says.
+
+    Raises:
+        WorkloadError: If the format is not one that we write, or the name says none.
+    """
+    known = ", ".join(TRACE_WRITERS)
+    if trace_format is None:
+        where = absolute_path(path)
+        name = where.name.removesuffix(".gz")
+        for suffix, found in FORMAT_OF_SUFFIX.items():
+            if name.endswith(suffix):
+                return found
+        raise WorkloadError(
+            f"{where}: the name says no format, allowed: a name that ends in "
+            f"{' or '.join(FORMAT_OF_SUFFIX)} (or these with .gz), or a format named ({known})"
+        )
+    if trace_format not in TRACE_WRITERS:
+        raise WorkloadError(f"trace format to write: got {trace_format!r}, allowed: {known}")
+    return trace_format
+
+
+def write_trace(
+    requests: RequestTable,
+    path: TracePath,
+    trace_format: str | None = None,
+    *,
+    compress: bool | None = None,
+) -> None:
+    """Write a table as a trace file; see :func:`write_mooncake` and :func:`write_simple_csv`.
+
+    Args:
+        requests: The table.
+        path: Where to; ``~`` is expanded. An existing file is replaced.
+        trace_format: ``mooncake`` or ``csv``; None = by the name, ``.jsonl`` or ``.csv``.
+        compress: Whether to write gzip; None = if the name ends in ``.gz``.
+
+    Raises:
+        WorkloadError: If there is no such format, or it cannot hold the table.
+    """
+    TRACE_WRITERS[written_format(path, trace_format)](requests, path, compress=compress)
