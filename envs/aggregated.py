@@ -39,11 +39,15 @@ class AggregatedEnv(ScalingEnv):
     | 8 | workers_pass_time | seconds / 0.5 | 0 | 1 |
     | 9 | request_rate | requests/s, log scale to 1000 | 0 | 1 |
     | 10 | completion_rate | requests/s, log scale to 1000 | 0 | 1 |
-    | 11 | mean_input | tokens, log scale to 10^6 | 0 | 1 |
-    | 12 | mean_output | tokens, log scale to 10^6 | 0 | 1 |
-    | 13 | ttft | mean / limit / 4 | 0 | 1 |
-    | 14 | itl | mean / limit / 4 | 0 | 1 |
-    | 15 | time | share of the horizon | 0 | 1 |
+    | 11 | in_flight | requests, log scale to 10 000 | 0 | 1 |
+    | 12 | overdue | requests, log scale to 10 000 | 0 | 1 |
+    | 13 | bad | share of the requests that ended | 0 | 1 |
+    | 14 | mean_input | tokens, log scale to 10^6 | 0 | 1 |
+    | 15 | mean_output | tokens, log scale to 10^6 | 0 | 1 |
+    | 16 | ttft | mean / limit / 4 | 0 | 1 |
+    | 17 | itl | mean / limit / 4 | 0 | 1 |
+    | 18 | gpus | share of the most GPUs | 0 | 1 |
+    | 19 | time | share of the horizon | 0 | 1 |
 
     ## Rewards
 
@@ -109,7 +113,8 @@ class AggregatedEnv(ScalingEnv):
     | ``min_workers`` | 1 | fewest workers per pool, >= 1 |
     | ``max_workers`` | 8 | most workers per pool |
     | ``max_gpus`` | None | most GPUs of the fleet; an action that asks for more changes nothing |
-    | ``observation`` | "metrics" | name, ``{"name": …, parameters}`` or object |
+    | ``gpu_hour_usd`` | 1 | price of a GPU-hour, >= 0 |
+    | ``observation`` | "summary" | name, ``{"name": …, parameters}`` or object |
     | ``action`` | "targets" | likewise |
     | ``reward`` | "cost_slo" | likewise |
     | ``capture_details`` | False | keep requests, ticks, operations and token gaps for reports |

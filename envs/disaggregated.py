@@ -51,11 +51,15 @@ class DisaggregatedEnv(ScalingEnv):
     | 17 | decode_pass_time | seconds / 0.5 | 0 | 1 |
     | 18 | request_rate | requests/s, log scale to 1000 | 0 | 1 |
     | 19 | completion_rate | requests/s, log scale to 1000 | 0 | 1 |
-    | 20 | mean_input | tokens, log scale to 10^6 | 0 | 1 |
-    | 21 | mean_output | tokens, log scale to 10^6 | 0 | 1 |
-    | 22 | ttft | mean / limit / 4 | 0 | 1 |
-    | 23 | itl | mean / limit / 4 | 0 | 1 |
-    | 24 | time | share of the horizon | 0 | 1 |
+    | 20 | in_flight | requests, log scale to 10 000 | 0 | 1 |
+    | 21 | overdue | requests, log scale to 10 000 | 0 | 1 |
+    | 22 | bad | share of the requests that ended | 0 | 1 |
+    | 23 | mean_input | tokens, log scale to 10^6 | 0 | 1 |
+    | 24 | mean_output | tokens, log scale to 10^6 | 0 | 1 |
+    | 25 | ttft | mean / limit / 4 | 0 | 1 |
+    | 26 | itl | mean / limit / 4 | 0 | 1 |
+    | 27 | gpus | share of the most GPUs | 0 | 1 |
+    | 28 | time | share of the horizon | 0 | 1 |
 
     ## Rewards
 
@@ -121,7 +125,8 @@ class DisaggregatedEnv(ScalingEnv):
     | ``min_workers`` | 1 | fewest workers per pool; 0 is possible |
     | ``max_workers`` | 8 | most workers per pool |
     | ``max_gpus`` | None | most GPUs of the fleet; an action that asks for more changes nothing |
-    | ``observation`` | "metrics" | name, ``{"name": …, parameters}`` or object |
+    | ``gpu_hour_usd`` | 1 | price of a GPU-hour, >= 0 |
+    | ``observation`` | "summary" | name, ``{"name": …, parameters}`` or object |
     | ``action`` | "targets" | likewise |
     | ``reward`` | "cost_slo" | likewise |
     | ``capture_details`` | False | keep requests, ticks, operations and token gaps for reports |

@@ -15,11 +15,14 @@ from aisim_gym.envs.action import ACTIONS, Action, DirectAction, Targets, fleet_
 from aisim_gym.envs.capacity import check_capacity
 from aisim_gym.envs.episode_workload import make_workload
 from aisim_gym.envs.fleet_now import FleetNow, read_fleet
+from aisim_gym.envs.load import LoadReader
 from aisim_gym.envs.named_part import has_direct_form, make_part
-from aisim_gym.envs.observation import OBSERVATIONS, Observation, WorldObservation, fit_to_space
+from aisim_gym.envs.observation import Observation
+from aisim_gym.envs.observer import OBSERVATIONS, Observer
 from aisim_gym.envs.outcomes import OutcomeLedger, Outcomes
 from aisim_gym.envs.rendering import fleet_text
-from aisim_gym.envs.reward import REWARDS, Reward, StepOutcome
+from aisim_gym.envs.reward import REWARDS, Reward, reward_info
+from aisim_gym.envs.step_outcome import NOTHING, StepOutcome
 from aisim_gym.fleet.tick import KEEP
 from aisim_gym.replay import (
     FleetDescription,
@@ -65,10 +68,11 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         horizon_s: float | None = None,
         ttft_slo_ms: float = 500.0,
         itl_slo_ms: float = 30.0,
-        min_workers: int = 1,
-        max_workers: int = 8,
+        min_workers: int | Mapping[str, int] = 1,
+        max_workers: int | Mapping[str, int] = 8,
         max_gpus: int | None = None,
-        observation: str | Mapping[str, Any] | Observation = "metrics",
+        gpu_hour_usd: float = 1.0,
+        observation: str | Mapping[str, Any] | Observation = "summary",
         action: str | Mapping[str, Any] | Action = "targets",
         reward: str | Mapping[str, Any] | Reward = "cost_slo",
         capture_details: bool = False,
@@ -89,7 +93,8 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         self.render_mode = render_mode
         _check_slo("ttft_slo_ms", ttft_slo_ms)
         _check_slo("itl_slo_ms", itl_slo_ms)
-        check_integer("max_workers", max_workers, ">= min_workers: it bounds the action space")
+        if not isinstance(max_workers, Mapping):
+            check_integer("max_workers", max_workers, ">= min_workers: it bounds the action space")
         if not isinstance(capture_details, bool):
             raise TypeError(f"capture_details: got {capture_details!r}, expected True or False")
         fleet = self.default_fleet() if fleet is None else fleet
@@ -116,14 +121,30 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         self._horizon_s = horizon_s
         self._episode_horizon_ms({})  # refuses a horizon that is too short
 
-        self._observation: Observation = make_part(
-            "observation", observation, OBSERVATIONS, self.fleet_description
+        self._observer = Observer(
+            make_part(
+                "observation",
+                observation,
+                OBSERVATIONS,
+                self.fleet_description,
+                methods=("space", "observe"),
+            )
         )
-        self._action: Action = make_part("action", action, ACTIONS, self.fleet_description)
-        self._reward: Reward = make_part("reward", reward, REWARDS)
-        self._reads_world = has_direct_form(self._observation, "observe", "observe_world")
+        self._action: Action = make_part(
+            "action",
+            action,
+            ACTIONS,
+            self.fleet_description,
+            methods=("space", "decode", "encode", "mask"),
+        )
+        self.reward_object: Reward = make_part(
+            "reward", reward, REWARDS, self.fleet_description, methods=("__call__",)
+        )
+        self._load_reader = LoadReader(self.fleet_description)
+        self._gpu_hour_usd = float(gpu_hour_usd)
         self._needs_no_snapshot = has_direct_form(self._action, "decode", "targets_of")
-        self.observation_space = self._observation.space()
+        self._masks_need_no_snapshot = has_direct_form(self._action, "mask", "mask_of")
+        self.observation_space = self._observer.space
         self.action_space = self._action.space()
         self._replay: Replay | None = None
 
@@ -192,9 +213,9 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         self._rewarded_until_ms = 0.0
         self._paid_gpu_hours = 0.0
         self._totals = Outcomes()
-        nothing = StepOutcome(0.0, 0.0, 0, 0, 0, 0, 0.0, 0.0, 0)
-        observation, num_clipped = self._observe()
-        return observation, self._info(nothing, {}, num_clipped, False)
+        self._observer.begin_episode()
+        observation, num_clipped = self._observe(NOTHING)
+        return observation, self._info(NOTHING, {}, num_clipped, False)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Set the targets that ``action`` means and run to the next tick, or to the end.
@@ -226,9 +247,10 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
 
         outcome = self._settle_step(_distance(targets, current))
         # Adding 0.0 turns -0.0, which nobody wants to read in a log, into 0.0.
-        terms = {name: float(value) + 0.0 for name, value in self._reward(outcome).items()}
-        observation, num_clipped = self._observe()
+        terms = {name: float(value) + 0.0 for name, value in self.reward_object(outcome).items()}
+        observation, num_clipped = self._observe(outcome)
         info = self._info(outcome, terms, num_clipped, is_refused)
+        info |= reward_info(self.reward_object, outcome)
         return observation, math.fsum(terms.values()), terminated, truncated, info
 
     def action_masks(self) -> NDArray[np.bool_]:
@@ -237,6 +259,8 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         All are, unless ``max_gpus`` forbids some even with every other pool at its least. Two
         choices that are possible one by one may still be refused together.
         """
+        if self._masks_need_no_snapshot:
+            return cast(DirectAction, self._action).mask_of(self._current_targets())
         return self._action.mask(self.snapshot)
 
     def render(self) -> str | None:
@@ -257,7 +281,7 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         """Return an independent copy that continues from the same state, random state included."""
         fork = copy.copy(self)
         fork._replay = None if self._replay is None else self._replay.fork()
-        for name in ("_np_random", "_observation", "_action", "_reward", "_ledger"):
+        for name in ("_np_random", "_observer", "_action", "reward_object", "_ledger"):
             if hasattr(self, name):
                 setattr(fork, name, copy.deepcopy(getattr(self, name)))
         fork.observation_space = copy.deepcopy(self.observation_space)
@@ -267,22 +291,23 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
     def _check_limits(self) -> None:
         """Refuse limits that the fleet at its start does not keep."""
         limits = self.fleet_description.limits
-        if self.kind == "agg" and limits.min_workers < 1:
+        min_workers, _ = limits.of_pool("decode")
+        if self.kind == "agg" and min_workers < 1:
             raise ValueError(
-                f"min_workers: got {limits.min_workers}, expected >= 1: requests that arrive at an "
+                f"min_workers: got {min_workers}, expected >= 1: requests that arrive at an "
                 "aggregated fleet without workers end the replay with an error"
             )
         self._check_initial_workers(self._spec.fleet)
 
     def _check_initial_workers(self, fleet: FleetSpec) -> None:
         limits = self.fleet_description.limits
-        assert limits.max_workers is not None
         for field in self.worker_options.values():
             count = getattr(fleet, field)
-            if not limits.min_workers <= count <= limits.max_workers:
+            least, most = limits.of_pool("prefill" if "prefill" in field else "decode")
+            assert most is not None
+            if not least <= count <= most:
                 raise ValueError(
-                    f"{field}: got {count}, expected {limits.min_workers} (min_workers) to "
-                    f"{limits.max_workers} (max_workers)"
+                    f"{field}: got {count}, expected {least} (min_workers) to {most} (max_workers)"
                 )
         if isinstance(fleet, AggregatedFleet):
             targets = Targets(None, fleet.num_workers)
@@ -369,13 +394,9 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
     def _read_fleet(self) -> FleetNow:
         return FleetNow(*read_fleet(self.replay.state.world()))
 
-    def _observe(self) -> tuple[Any, int]:
+    def _observe(self, outcome: StepOutcome) -> tuple[Any, int]:
         """Return the observation, and how many of its entries had to be clipped."""
-        if self._reads_world:
-            world, observation = self.replay.state.world(), self._observation
-            return cast(WorldObservation, observation).observe_world(world, self._horizon_ms)
-        values = self._observation.observe(self.snapshot, self._fleet.now_ms / self._horizon_ms)
-        return fit_to_space(values, self.observation_space)
+        return self._observer.observe(self.replay, self._horizon_ms, outcome)
 
     def _settle_step(self, churn: int) -> StepOutcome:
         """Return what happened since the last reward, and remember that it was rewarded."""
@@ -386,9 +407,12 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
             violations += self._ledger.late_frac_of_unfinished(state)
         gpu_hours = self._gpu_hours()
         now_ms = self._fleet.now_ms
+        self._totals = self._totals.plus(outcomes)
+        totals = self._totals
         outcome = StepOutcome(
             duration_s=(now_ms - self._rewarded_until_ms) / 1000.0,
             gpu_hours=gpu_hours - self._paid_gpu_hours,
+            cost_usd=(gpu_hours - self._paid_gpu_hours) * self._gpu_hour_usd,
             arrived=outcomes.arrived,
             completed=outcomes.completed,
             rejected=outcomes.rejected,
@@ -396,10 +420,11 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
             violations=violations,
             overdue_s=outcomes.overdue_s,
             churn=churn,
+            in_flight=totals.arrived - totals.completed - totals.rejected,
+            load=self._load_reader.read(state.world()),
         )
         self._rewarded_until_ms = now_ms
         self._paid_gpu_hours = gpu_hours
-        self._totals = self._totals.plus(outcomes)
         return outcome
 
     def _gpu_hours(self) -> float:
