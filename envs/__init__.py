@@ -22,8 +22,9 @@ from aisim_gym.envs.action import Action, Targets
 from aisim_gym.envs.aggregated import AggregatedEnv
 from aisim_gym.envs.disaggregated import DisaggregatedEnv
 from aisim_gym.envs.observation import Observation
-from aisim_gym.envs.reward import Reward, StepOutcome
+from aisim_gym.envs.reward import Reward
 from aisim_gym.envs.scaling_env import ScalingEnv
+from aisim_gym.envs.step_outcome import StepOutcome
 
 __all__ = [
     "ENTRY_POINTS",

@@ -1,22 +1,31 @@
 """Actions: from an agent's choice to worker targets.
 
 An action object has four methods: ``space()``, ``decode(action, snapshot)``, its inverse
-``encode(targets, snapshot)`` and ``mask(snapshot)``. With one pool the space is ``Discrete``, with
-two it is ``MultiDiscrete`` (prefill first).
+``encode(targets, snapshot)`` and ``mask(snapshot)``. Pools come prefill first; ``min_workers`` and
+``max_workers`` are those of the pool.
 
-============  ==================================================================================
-name          meaning of choice ``i`` of a pool
-============  ==================================================================================
-``targets``   ``min_workers + i`` workers, ``i`` in 0 … max_workers - min_workers
-``deltas``    ``i - max_delta`` workers more than now, kept within min_workers … max_workers
-============  ==================================================================================
+============  ==================  =================================================================
+name          space               meaning
+============  ==================  =================================================================
+``targets``   one choice a pool   choice ``i``: ``min_workers + i`` workers
+``deltas``    one choice a pool   choice ``i``: ``i - max_delta`` workers more than now, kept within
+                                  ``min_workers`` … ``max_workers``
+``split``     one choice          all targets that keep within ``max_gpus``, in ascending order
+``box``       -1 … 1 a pool       from ``min_workers`` to ``max_workers``, rounded half up
+============  ==================  =================================================================
 
-A target counts active and starting workers; draining ones are on their way out.
+One choice is ``Discrete``, one per pool of two ``MultiDiscrete``. A target counts active and
+starting workers; draining ones are on their way out. An action outside its space is an error; one
+whose targets exceed ``max_gpus`` leaves the targets as they are (``info["action_refused"]``), which
+``split`` rules out.
 
-An object may also have ``targets_of(action, current)``, see :class:`TargetAction`; the environment
-then needs no snapshot to decode an action.
+An object may also have ``targets_of(action, current)`` and ``mask_of(current)``, see
+:class:`DirectAction`; the environment then needs no snapshot.
 """
 
+import itertools
+import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -24,8 +33,12 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from aisim_gym.envs.pool_scales import most_gpus, most_workers, pools_of
 from aisim_gym.replay import FleetDescription, ScalingSnapshot
 from aisim_gym.spec.argument_checks import check_integer
+
+MOST_OPTIONS = 4096
+"""Splits that a ``Discrete`` space may have: networks have an output for each."""
 
 
 class Targets(NamedTuple):
@@ -51,39 +64,16 @@ class Action(Protocol):
         ...
 
     def mask(self, snapshot: ScalingSnapshot) -> NDArray[np.bool_]:
-        """Return which choices are possible, pool after pool in one flat array."""
+        """Return which choices are possible, pool after pool in one flat array.
+
+        Raises:
+            TypeError: If the space has no choices.
+        """
         ...
 
 
 class DirectAction(Action, Protocol):
     """An action object that needs to know only the fleet's current targets."""
-
-    def targets_of(self, action: Any, current: Targets) -> Targets | None:
-        """Return the targets that ``action`` means, None if it is not in the action space."""
-        ...
-
-
-class TargetAction:
-    """One choice per pool: its target."""
-
-    def __init__(self, fleet: FleetDescription) -> None:
-        """Build the action for a fleet; its ``limits.max_workers`` must be set."""
-        self._gpus = gpus_per_pool(fleet)
-        self._limits = fleet.limits
-        assert fleet.limits.max_workers is not None
-        self._counts = range(fleet.limits.min_workers, fleet.limits.max_workers + 1)
-        self._space = self.space()
-
-    def space(self) -> spaces.Space[Any]:
-        """Return ``Discrete`` for one pool, ``MultiDiscrete`` for two."""
-        num_choices = self._num_choices()
-        if len(self._gpus) == 1:
-            return spaces.Discrete(num_choices)
-        return spaces.MultiDiscrete([num_choices] * len(self._gpus))
-
-    def decode(self, action: Any, snapshot: ScalingSnapshot) -> Targets:
-        """Return the targets that ``action`` means."""
-        return self._targets(np.atleast_1d(action).tolist(), self._current(snapshot))
 
     def targets_of(self, action: Any, current: Targets) -> Targets | None:
         """Return the targets that ``action`` means, None if it is not in the action space.
@@ -92,68 +82,144 @@ class TargetAction:
             action: Anything.
             current: The targets that change nothing.
         """
-        chosen = self._chosen(action)
-        return None if chosen is None else self._targets(chosen, current)
+        ...
+
+    def mask_of(self, current: Targets) -> NDArray[np.bool_]:
+        """Return which choices are possible, as :meth:`Action.mask` does."""
+        ...
+
+
+class CurrentAction(ABC):
+    """Base of the named actions: all that counts of a snapshot are its current targets."""
+
+    def __init__(self, fleet: FleetDescription) -> None:
+        """Build the action for a fleet; its ``limits.max_workers`` must be set."""
+        self._gpus = gpus_per_pool(fleet)
+        self._max_gpus = fleet.limits.max_gpus
+        self._counts = [
+            range(fleet.limits.of_pool(pool)[0], most_workers(fleet, pool) + 1)
+            for pool, _ in pools_of(fleet).values()
+        ]
+
+    @abstractmethod
+    def space(self) -> spaces.Space[Any]:
+        """Return the action space."""
+
+    @abstractmethod
+    def targets_of(self, action: Any, current: Targets) -> Targets | None:
+        """Return the targets that ``action`` means; see :class:`DirectAction`."""
+
+    @abstractmethod
+    def action_for(self, targets: Targets, current: Targets) -> Any:
+        """Return the action that comes nearest to ``targets``."""
+
+    @abstractmethod
+    def mask_of(self, current: Targets) -> NDArray[np.bool_]:
+        """Return which choices are possible."""
+
+    def decode(self, action: Any, snapshot: ScalingSnapshot) -> Targets:
+        """Return the targets that ``action`` means.
+
+        Raises:
+            ValueError: If it is not in the action space.
+        """
+        targets = self.targets_of(action, self._current(snapshot))
+        if targets is None:
+            raise ValueError(f"action: got {action!r}, expected an element of {self.space()}")
+        return targets
 
     def encode(self, targets: Targets, snapshot: ScalingSnapshot) -> Any:
+        """Return the action that comes nearest to ``targets``."""
+        return self.action_for(targets, self._current(snapshot))
+
+    def mask(self, snapshot: ScalingSnapshot) -> NDArray[np.bool_]:
+        """Return which choices are possible."""
+        return self.mask_of(self._current(snapshot))
+
+    def _current(self, snapshot: ScalingSnapshot) -> Targets:
+        return current_targets(snapshot, len(self._gpus))
+
+    def _fits(self, targets: Sequence[int]) -> bool:
+        most = self._max_gpus
+        return most is None or sum(map(int.__mul__, targets, self._gpus)) <= most
+
+
+class TargetAction(CurrentAction):
+    """One choice per pool: its target."""
+
+    def __init__(self, fleet: FleetDescription) -> None:
+        """Build the action for a fleet; its ``limits.max_workers`` must be set."""
+        super().__init__(fleet)
+        self._space = self.space()
+
+    def space(self) -> spaces.Space[Any]:
+        """Return ``Discrete`` for one pool, ``MultiDiscrete`` for two."""
+        nums = self._num_choices()
+        return spaces.Discrete(nums[0]) if len(nums) == 1 else spaces.MultiDiscrete(nums)
+
+    def targets_of(self, action: Any, current: Targets) -> Targets | None:
+        """Return the targets that ``action`` means, None if it is not in the action space."""
+        chosen = self._chosen(action)
+        if chosen is None:
+            return None
+        now = _as_list(current)
+        return _as_targets([self._target(pool, i, now[pool]) for pool, i in enumerate(chosen)])
+
+    def action_for(self, targets: Targets, current: Targets) -> Any:
         """Return the action that comes nearest to ``targets``; of two equal ones the first."""
-        wanted = _as_list(targets)
         chosen = [
             min(range(len(choices)), key=lambda i: abs(choices[i] - target))
-            for choices, target in zip(self._choices(self._current(snapshot)), wanted, strict=True)
+            for choices, target in zip(self._choices(current), _as_list(targets), strict=True)
         ]
         return np.int64(chosen[0]) if len(chosen) == 1 else np.array(chosen, np.int64)
 
-    def mask(self, snapshot: ScalingSnapshot) -> NDArray[np.bool_]:
+    def mask_of(self, current: Targets) -> NDArray[np.bool_]:
         """Return which choices keep within ``max_gpus`` if every other pool chooses its least."""
-        pools = self._choices(self._current(snapshot))
+        if self._max_gpus is None:
+            return np.ones(sum(self._num_choices()), np.bool_)
+        pools = self._choices(current)
+        least = [min(choices) for choices in pools]
         valid = []
         for pool, choices in enumerate(pools):
-            least = [min(others) for others in pools]
             for target in choices:
-                fleet = [*least[:pool], target, *least[pool + 1 :]]
-                valid.append(self._fits(fleet))
+                valid.append(self._fits([*least[:pool], target, *least[pool + 1 :]]))
         return np.array(valid, np.bool_)
 
-    def _num_choices(self) -> int:
-        return len(self._counts)
+    def _num_choices(self) -> list[int]:
+        return [len(counts) for counts in self._counts]
 
-    def _choices(self, current: Targets) -> list[Sequence[int]]:
+    def _target(self, pool: int, choice: int, current: int) -> int:
+        """Return the target that a choice of a pool stands for."""
+        return self._counts[pool][choice]
+
+    def _choices(self, current: Targets) -> list[list[int]]:
         """Return the targets that each choice stands for, pool by pool."""
-        return [self._counts] * len(self._gpus)
+        pools = zip(self._num_choices(), _as_list(current), strict=True)
+        return [
+            [self._target(pool, choice, n) for choice in range(num)]
+            for pool, (num, n) in enumerate(pools)
+        ]
 
     def _chosen(self, action: Any) -> list[int] | None:
         """Return the choice of each pool, None if ``action`` is not in the space."""
         # What the space samples is looked at here: contains() takes 5 us.
-        num_pools = len(self._gpus)
-        if num_pools == 1 and type(action) in (int, np.int64):
+        nums = self._num_choices()
+        if len(nums) == 1 and type(action) in (int, np.int64):
             chosen = [int(action)]
         elif (
             type(action) is np.ndarray
             and action.dtype == np.int64
-            and action.shape == (num_pools,) == self._space.shape
+            and action.shape == (len(nums),) == self._space.shape
         ):
             chosen = action.tolist()
         elif self._space.contains(action):
             chosen = np.atleast_1d(action).tolist()
         else:
             return None
-        num_choices = self._num_choices()
-        for choice in chosen:
-            if not 0 <= choice < num_choices:
+        for choice, num in zip(chosen, nums, strict=True):
+            if not 0 <= choice < num:
                 return None
         return chosen
-
-    def _targets(self, chosen: Sequence[int], current: Targets) -> Targets:
-        pools = self._choices(current)
-        return _as_targets([choices[i] for choices, i in zip(pools, chosen, strict=True)])
-
-    def _current(self, snapshot: ScalingSnapshot) -> Targets:
-        return current_targets(snapshot, len(self._gpus))
-
-    def _fits(self, targets: Sequence[int]) -> bool:
-        most = self._limits.max_gpus
-        return most is None or sum(map(int.__mul__, targets, self._gpus)) <= most
 
 
 class DeltaAction(TargetAction):
@@ -166,17 +232,119 @@ class DeltaAction(TargetAction):
         self._deltas = range(-max_delta, max_delta + 1)
         super().__init__(fleet)
 
-    def _num_choices(self) -> int:
-        return len(self._deltas)
+    def _num_choices(self) -> list[int]:
+        return [len(self._deltas)] * len(self._counts)
 
-    def _choices(self, current: Targets) -> list[Sequence[int]]:
-        low, high = self._counts[0], self._counts[-1]
-        counts = _as_list(current)
-        return [[min(max(n + delta, low), high) for delta in self._deltas] for n in counts]
+    def _target(self, pool: int, choice: int, current: int) -> int:
+        counts = self._counts[pool]
+        return min(max(current + self._deltas[choice], counts[0]), counts[-1])
 
 
-ACTIONS: Mapping[str, Callable[..., Action]] = {"targets": TargetAction, "deltas": DeltaAction}
-"""Class of each named action."""
+class SplitAction(CurrentAction):
+    """One choice: an entry of the list of all targets that keep within ``max_gpus``.
+
+    Whatever is sampled fits the budget; every choice is always possible. Without ``max_gpus`` the
+    list has all targets.
+
+    Attributes:
+        options: The list, ascending: prefill first, then decode.
+    """
+
+    def __init__(self, fleet: FleetDescription) -> None:
+        """List the targets.
+
+        Raises:
+            ValueError: If none keeps within ``max_gpus``, or there are more than ``MOST_OPTIONS``.
+        """
+        super().__init__(fleet)
+        num_options = self._num_within(most_gpus(fleet))
+        if not 0 < num_options <= MOST_OPTIONS:
+            raise ValueError(
+                f"got {num_options} splits within max_gpus ({self._max_gpus}), min_workers and "
+                f"max_workers, expected 1 to {MOST_OPTIONS}; narrow the limits or use "
+                "'targets' with action_masks()"
+            )
+        fitting = filter(self._fits, itertools.product(*self._counts))
+        self.options = tuple(_as_targets(counts) for counts in fitting)
+        self._table = np.array([_as_list(option) for option in self.options])
+        self._space = self.space()
+
+    def space(self) -> spaces.Discrete:
+        """Return ``Discrete`` over the options."""
+        return spaces.Discrete(len(self.options))
+
+    def targets_of(self, action: Any, current: Targets) -> Targets | None:
+        """Return the targets that ``action`` means, None if it is not in the action space."""
+        return self.options[int(action)] if self._space.contains(action) else None
+
+    def action_for(self, targets: Targets, current: Targets) -> Any:
+        """Return the option with the fewest workers of difference; of equal ones the first."""
+        distances = np.abs(self._table - np.array(_as_list(targets))).sum(axis=1)
+        return np.int64(np.argmin(distances))
+
+    def mask_of(self, current: Targets) -> NDArray[np.bool_]:
+        """Return that every choice is possible."""
+        return np.ones(len(self.options), np.bool_)
+
+    def _num_within(self, max_gpus: int) -> int:
+        """Return how many targets keep within a budget, without listing those of a large fleet."""
+        *outer, last = self._counts
+        num = 0
+        for counts in itertools.product(*outer):
+            left = max_gpus - sum(map(int.__mul__, counts, self._gpus))
+            num += min(max(left // self._gpus[-1] - last[0] + 1, 0), len(last))
+        return num
+
+
+class BoxAction(CurrentAction):
+    """One number per pool in -1 … 1, for algorithms with continuous actions.
+
+    ``a`` asks for ``min_workers + (a + 1) / 2 * (max_workers - min_workers)`` workers, rounded half
+    up. Arrays of any real type are taken; NaN and numbers outside are refused, not clipped.
+    """
+
+    def space(self) -> spaces.Box:
+        """Return the box from -1 to 1, one dimension per pool."""
+        return spaces.Box(-1.0, 1.0, (len(self._counts),), np.float32)
+
+    def targets_of(self, action: Any, current: Targets) -> Targets | None:
+        """Return the targets that ``action`` means, None if it is not in the action space."""
+        given = np.asarray(action)
+        if given.dtype.kind not in "fiu" or given.shape != (len(self._counts),):
+            return None
+        targets = []
+        for number, counts in zip(given.tolist(), self._counts, strict=True):
+            if not -1.0 <= number <= 1.0:
+                return None
+            span = counts[-1] - counts[0]
+            targets.append(counts[0] + math.floor((number + 1.0) / 2.0 * span + 0.5))
+        return _as_targets(targets)
+
+    def action_for(self, targets: Targets, current: Targets) -> Any:
+        """Return the middle of what is rounded to ``targets``, brought within the limits."""
+        numbers = []
+        for target, counts in zip(_as_list(targets), self._counts, strict=True):
+            span = counts[-1] - counts[0]
+            above = min(max(target, counts[0]), counts[-1]) - counts[0]
+            numbers.append(2.0 * above / span - 1.0 if span > 0 else 0.0)
+        return np.array(numbers, np.float32)
+
+    def mask_of(self, current: Targets) -> NDArray[np.bool_]:
+        """Refuse: there are no choices.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError("action 'box' has no choices to mask; use 'targets', 'deltas' or 'split'")
+
+
+ACTIONS: Mapping[str, Callable[..., Action]] = {
+    "targets": TargetAction,
+    "deltas": DeltaAction,
+    "split": SplitAction,
+    "box": BoxAction,
+}
+"""Class of each named action; it is given the description of the fleet."""
 
 
 def current_targets(snapshot: ScalingSnapshot, num_pools: int) -> Targets:

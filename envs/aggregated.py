@@ -36,11 +36,15 @@ class AggregatedEnv(ScalingEnv):
     | 8 | workers_pass_time | seconds / 0.5 | 0 | 1 |
     | 9 | request_rate | requests/s, log scale to 1000 | 0 | 1 |
     | 10 | completion_rate | requests/s, log scale to 1000 | 0 | 1 |
-    | 11 | mean_input | tokens, log scale to 10^6 | 0 | 1 |
-    | 12 | mean_output | tokens, log scale to 10^6 | 0 | 1 |
-    | 13 | ttft | mean / limit / 4 | 0 | 1 |
-    | 14 | itl | mean / limit / 4 | 0 | 1 |
-    | 15 | time | share of the horizon | 0 | 1 |
+    | 11 | in_flight | requests, log scale to 10 000 | 0 | 1 |
+    | 12 | overdue | requests, log scale to 10 000 | 0 | 1 |
+    | 13 | bad | share of the requests that ended | 0 | 1 |
+    | 14 | mean_input | tokens, log scale to 10^6 | 0 | 1 |
+    | 15 | mean_output | tokens, log scale to 10^6 | 0 | 1 |
+    | 16 | ttft | mean / limit / 4 | 0 | 1 |
+    | 17 | itl | mean / limit / 4 | 0 | 1 |
+    | 18 | gpus | share of the most GPUs | 0 | 1 |
+    | 19 | time | share of the horizon | 0 | 1 |
 
     ## Rewards
 

@@ -48,11 +48,15 @@ class DisaggregatedEnv(ScalingEnv):
     | 17 | decode_pass_time | seconds / 0.5 | 0 | 1 |
     | 18 | request_rate | requests/s, log scale to 1000 | 0 | 1 |
     | 19 | completion_rate | requests/s, log scale to 1000 | 0 | 1 |
-    | 20 | mean_input | tokens, log scale to 10^6 | 0 | 1 |
-    | 21 | mean_output | tokens, log scale to 10^6 | 0 | 1 |
-    | 22 | ttft | mean / limit / 4 | 0 | 1 |
-    | 23 | itl | mean / limit / 4 | 0 | 1 |
-    | 24 | time | share of the horizon | 0 | 1 |
+    | 20 | in_flight | requests, log scale to 10 000 | 0 | 1 |
+    | 21 | overdue | requests, log scale to 10 000 | 0 | 1 |
+    | 22 | bad | share of the requests that ended | 0 | 1 |
+    | 23 | mean_input | tokens, log scale to 10^6 | 0 | 1 |
+    | 24 | mean_output | tokens, log scale to 10^6 | 0 | 1 |
+    | 25 | ttft | mean / limit / 4 | 0 | 1 |
+    | 26 | itl | mean / limit / 4 | 0 | 1 |
+    | 27 | gpus | share of the most GPUs | 0 | 1 |
+    | 28 | time | share of the horizon | 0 | 1 |
 
     ## Rewards
 

@@ -374,9 +374,11 @@ def _check_exists(number: int, num_episodes: int | None) -> None:
 
 
 def _cut(requests: RequestTable, duration_s: float, part: Part) -> Episode:
-    end_s = min(part.start_s + part.duration_s, max(duration_s, part.start_s))
-    until_ms = 1e3 * (part.start_s + part.duration_s)
-    return Episode(requests.between(1e3 * part.start_s, until_ms), end_s - part.start_s)
+    end_s = part.start_s + part.duration_s
+    chosen = requests.between(1e3 * part.start_s, 1e3 * end_s)
+    if len(chosen) == 0:
+        raise ValueError(f"options: no request arrives between {part.start_s} s and {end_s} s")
+    return Episode(chosen, min(end_s, duration_s) - part.start_s)
 
 
 def _checked_blocks(

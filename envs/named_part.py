@@ -1,7 +1,8 @@
 """Parts of an environment chosen by keyword: a name, a name with parameters, or an object."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, cast
+import inspect
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, TypeVar
 
 from aisim_gym.spec.wording import closest
 
@@ -13,6 +14,7 @@ def make_part(
     choice: str | Mapping[str, Any] | PartT,
     registry: Mapping[str, Callable[..., PartT]],
     *arguments: object,
+    methods: Sequence[str],
 ) -> PartT:
     """Return the part that ``choice`` stands for.
 
@@ -20,25 +22,56 @@ def make_part(
         kind: Keyword of the part, for messages.
         choice: A key of the registry; a mapping with ``name`` and parameters; or the part itself,
             returned as it is.
-        registry: Class of each named part.
+        registry: Builder of each named part.
         *arguments: What every named part is built with, before its parameters.
+        methods: What an object must have to be such a part.
 
     Raises:
-        ValueError: If the name is unknown.
-        TypeError: If a parameter is unknown.
+        ValueError: If the name is unknown or missing, or a parameter is out of range.
+        TypeError: If a parameter is unknown or of a wrong type, or an object is no such part.
     """
     if not isinstance(choice, str | Mapping):
+        if isinstance(choice, type) or not all(hasattr(choice, method) for method in methods):
+            raise TypeError(
+                f"{kind}: got {choice!r}, expected a name, a mapping with `name` and parameters, "
+                f"or an object with {' and '.join(methods)}"
+            )
         return choice
     parameters = {"name": choice} if isinstance(choice, str) else dict(choice)
-    name = cast(str, parameters.pop("name", None))
-    if name not in registry:
-        raise ValueError(
-            f"unknown {kind} {name!r}{closest(str(name), registry)} (known: {', '.join(registry)})"
-        )
+    known = f"known: {', '.join(registry)}"
+    if "name" not in parameters:
+        raise ValueError(f"{kind}: got no `name` beside the parameters ({known})")
+    name = parameters.pop("name")
+    if not isinstance(name, str) or name not in registry:
+        raise ValueError(f"unknown {kind} {name!r}{closest(str(name), registry)} ({known})")
+    build = registry[name]
+    _check_names(f"{kind} {name!r}", parameters, build, len(arguments))
     try:
-        return registry[name](*arguments, **parameters)
+        return build(*arguments, **parameters)
     except TypeError as error:
         raise TypeError(f"{kind} {name!r}: {error}") from error
+    except ValueError as error:
+        raise ValueError(f"{kind} {name!r}: {error}") from error
+
+
+def _check_names(
+    part: str, given: Collection[str], build: Callable[..., object], num_first: int
+) -> None:
+    """Refuse parameters that the part does not have.
+
+    Args:
+        part: Kind and name, for the message.
+        given: Names of the parameters.
+        build: What builds the part.
+        num_first: Arguments in front of the parameters, which the environment fills.
+    """
+    known = list(inspect.signature(build).parameters)[num_first:]
+    for name in given:
+        if name not in known:
+            raise TypeError(
+                f"{part}: unknown parameter {name!r}{closest(str(name), known)} "
+                f"(known: {', '.join(known) or 'none'})"
+            )
 
 
 def has_direct_form(part: object, general: str, direct: str) -> bool:

@@ -1,7 +1,21 @@
 """Rewards: from what happened in a step to named terms whose sum is the reward.
 
 A reward is a callable that takes a :class:`StepOutcome` and returns its terms; they appear in
-``info`` as ``reward_<name>``, so the names must be the same in every step.
+``info`` as ``reward_<name>``, so the names must be the same in every step. It may also have a
+method ``costs(step)``: what is to be limited rather than weighed. Costs appear in ``info`` as
+``cost_<name>`` and their sum as ``cost``, where algorithms for constrained problems look for it.
+What a method ``details(step)`` returns appears there as it is.
+
+=========================  ========================================================================
+name                       class
+=========================  ========================================================================
+``cost_slo``               :class:`CostSloReward`: GPU cost, violations, churn; the default
+``goodput_per_gpu_hour``   :class:`GoodputReward`: good requests per GPU-hour
+``cmdp``                   :class:`ConstrainedReward`: GPU cost and churn; violations are a cost
+``lagrangian``             :class:`LagrangianReward`: the same, violations with a multiplier
+``firm``                   :class:`FirmReward`: latencies kept and utilisation
+``shaped``                 :class:`ShapedReward`: another reward and a potential
+=========================  ========================================================================
 
 Example: good requests, less the GPUs they took.
 
@@ -23,38 +37,13 @@ Example: good requests, less the GPUs they took.
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass, field, fields
+from typing import Any, Protocol
 
+from aisim_gym.envs.named_part import make_part
+from aisim_gym.envs.step_outcome import StepOutcome
+from aisim_gym.replay import FleetDescription
 from aisim_gym.spec.argument_checks import check_number
-
-
-class StepOutcome(NamedTuple):
-    """What happened since the previous reward; the first step includes the time before it.
-
-    Attributes:
-        duration_s: Simulated time.
-        gpu_hours: GPU time that is paid for: starting, active and draining workers.
-        arrived: Requests that arrived.
-        completed: Requests that completed.
-        rejected: Requests that ended without completing.
-        good: Completed requests within the TTFT and ITL limits, bounds included.
-        violations: Completed or rejected requests that are not good; at the episode's end also
-            unfinished ones, each by how far it is past its limit, at most 1 (rulings.md 11).
-        overdue_s: Request-seconds waited for a first token beyond the TTFT limit.
-        churn: Workers by which the action moved the targets, both pools together.
-    """
-
-    duration_s: float
-    gpu_hours: float
-    cost_usd: float
-    arrived: int
-    completed: int
-    rejected: int
-    good: int
-    violations: float
-    overdue_s: float
-    churn: int
 
 
 class Reward(Protocol):
@@ -65,50 +54,305 @@ class Reward(Protocol):
         ...
 
 
+def reward_info(reward: Reward, step: StepOutcome) -> dict[str, float]:
+    """Return what a reward has to say in ``info`` beside its terms: nothing, in most cases.
+
+    That is its costs, as ``cost_<name>``, with their sum, as ``cost``; and its details as they are.
+    """
+    # Adding 0.0 turns -0.0, which nobody wants to read in a log, into 0.0.
+    info = {
+        f"cost_{name}": float(cost) + 0.0 for name, cost in _told(reward, "costs", step).items()
+    }
+    if info:
+        info["cost"] = math.fsum(info.values())
+    return info | {name: float(value) for name, value in _told(reward, "details", step).items()}
+
+
+def _told(reward: Reward, method: str, step: StepOutcome) -> Mapping[str, float]:
+    """Return what an optional method of a reward returns, nothing if it has none."""
+    tell: Callable[[StepOutcome], Mapping[str, float]] | None = getattr(reward, method, None)
+    return {} if tell is None else tell(step)
+
+
+def check_weight(name: str, given: object) -> None:
+    """Refuse a parameter that is no number, negative or not finite."""
+    number = check_number(name, given, ">= 0 and finite")
+    if not (math.isfinite(number) and number >= 0.0):
+        raise ValueError(f"{name}: got {given}, expected a finite number >= 0")
+
+
 @dataclass(frozen=True)
-class CostSloReward:
+class NamedReward:
+    """Base of the named rewards: every parameter is a finite number >= 0.
+
+    Attributes:
+        fleet: Knows the limits on latencies.
+    """
+
+    fleet: FleetDescription = field(repr=False)
+
+    def __post_init__(self) -> None:
+        """Refuse parameters that are no numbers, negative or not finite."""
+        for parameter in fields(self):
+            if parameter.name != "fleet":
+                check_weight(parameter.name, getattr(self, parameter.name))
+
+
+@dataclass(frozen=True)
+class CostSloReward(NamedReward):
     """GPU cost, violated service levels and restlessness, all negative (policies.md §18.2).
 
     ===========  =====================================================  ======================
     term         value                                                  default weight
     ===========  =====================================================  ======================
-    gpus         ``-gpu_hour_weight * price * gpu_hours``               1 (price 1)
+    gpus         ``-gpu_hour_weight * cost_usd``                             1
     violations   ``-violation_weight * violations``                     0.01 per request
     overdue      ``-overdue_weight * overdue_s``                        0 per request-second
     churn        ``-churn_weight * churn``                              0.001 per worker
     ===========  =====================================================  ======================
 
+    The sum over an episode is the negative cost of the whole run.
+
     Attributes:
         gpu_hour_weight: w_g, >= 0.
-        price: Price of a GPU-hour, >= 0.
         violation_weight: w_v, >= 0.
         overdue_weight: w_q, >= 0.
         churn_weight: w_s, >= 0.
     """
 
     gpu_hour_weight: float = 1.0
-    price: float = 1.0
     violation_weight: float = 0.01
     overdue_weight: float = 0.0
     churn_weight: float = 0.001
 
-    def __post_init__(self) -> None:
-        """Refuse weights that are negative or not finite."""
-        for field in fields(self):
-            given = getattr(self, field.name)
-            weight = check_number(field.name, given, ">= 0 and finite")
-            if not (math.isfinite(weight) and weight >= 0.0):
-                raise ValueError(f"{field.name}: got {given}, expected a finite number >= 0")
-
     def __call__(self, step: StepOutcome) -> Mapping[str, float]:
         """Return the four terms."""
         return {
-            "gpus": -self.gpu_hour_weight * self.price * step.gpu_hours,
+            "gpus": -self.gpu_hour_weight * step.cost_usd,
             "violations": -self.violation_weight * step.violations,
             "overdue": -self.overdue_weight * step.overdue_s,
             "churn": -self.churn_weight * step.churn,
         }
 
 
-REWARDS: Mapping[str, Callable[..., Reward]] = {"cost_slo": lambda fleet, **kw: CostSloReward(**kw)}
-"""Class of each named reward."""
+@dataclass(frozen=True)
+class GoodputReward(NamedReward):
+    """Good requests per GPU-hour (policies.md §18.1).
+
+    ===========  =====================================================  ======================
+    term         value                                                  default weight
+    ===========  =====================================================  ======================
+    goodput      ``weight * good / gpu_hours * duration_s / 3600``      0.01 per request
+    ===========  =====================================================  ======================
+
+    A ratio cannot be added up over steps of unequal length, so each is weighted by its hours. The
+    sum over an episode, divided by ``weight`` and the hours of the episode, is the mean over time
+    of the goodput per GPU-hour; with a fleet of constant size it is exactly good requests per
+    GPU-hour. A step without GPUs counts 0.
+
+    Attributes:
+        weight: Reward of one good request if one GPU is paid for, >= 0.
+    """
+
+    weight: float = 0.01
+
+    def __call__(self, step: StepOutcome) -> Mapping[str, float]:
+        """Return the one term."""
+        if step.gpu_hours == 0.0:
+            return {"goodput": 0.0}
+        hours = step.duration_s / 3600.0
+        return {"goodput": self.weight * step.good / step.gpu_hours * hours}
+
+
+@dataclass(frozen=True)
+class ConstrainedReward(NamedReward):
+    """GPU cost and restlessness, while violations are a cost to be limited (policies.md §18.1).
+
+    ===========  =====================================================  ======================
+    term         value                                                  default weight
+    ===========  =====================================================  ======================
+    gpus         ``-gpu_hour_weight * cost_usd``                             1
+    churn        ``-churn_weight * churn``                              0.001 per worker
+    ===========  =====================================================  ======================
+
+    The only cost is ``violations``, the number of requests. An attainment of 95 % is a limit of 5 %
+    of the requests of an episode.
+
+    Attributes:
+        gpu_hour_weight: >= 0.
+        churn_weight: >= 0.
+    """
+
+    gpu_hour_weight: float = 1.0
+    churn_weight: float = 0.001
+
+    def __call__(self, step: StepOutcome) -> Mapping[str, float]:
+        """Return the two terms."""
+        return {
+            "gpus": -self.gpu_hour_weight * step.cost_usd,
+            "churn": -self.churn_weight * step.churn,
+        }
+
+    def costs(self, step: StepOutcome) -> Mapping[str, float]:
+        """Return the violations."""
+        return {"violations": float(step.violations)}
+
+
+@dataclass(frozen=True)
+class LagrangianReward(ConstrainedReward):
+    """The Lagrangian of the constrained problem (policies.md §18.1).
+
+    ===========  =====================================================  ======================
+    term         value                                                  default weight
+    ===========  =====================================================  ======================
+    gpus         ``-gpu_hour_weight * cost_usd``                             1
+    churn        ``-churn_weight * churn``                              0.001 per worker
+    constraint   ``-multiplier * excess``                               0.01 per request
+    ===========  =====================================================  ======================
+
+    The only cost is ``excess = violations - allowed_frac * arrived``, which is negative in a step
+    that is better than allowed; over an episode it is at most 0 if no more than ``allowed_frac`` of
+    the requests are violations. The multiplier stays what it is: a learner that adapts it adds
+    ``step_size * excess`` over its rollouts, keeps it >= 0 and hands over
+    ``dataclasses.replace(reward, multiplier=…)``.
+
+    Attributes:
+        multiplier: λ, >= 0; in ``info`` as ``multiplier``.
+        allowed_frac: ε, share of requests that may be violations, 0..1.
+    """
+
+    multiplier: float = 0.01
+    allowed_frac: float = 0.05
+
+    def __post_init__(self) -> None:
+        """Refuse parameters out of range."""
+        super().__post_init__()
+        if self.allowed_frac > 1.0:
+            raise ValueError(f"allowed_frac: got {self.allowed_frac}, expected 0..1")
+
+    def __call__(self, step: StepOutcome) -> Mapping[str, float]:
+        """Return the three terms."""
+        terms = super().__call__(step)
+        return {**terms, "constraint": -self.multiplier * self.costs(step)["excess"]}
+
+    def costs(self, step: StepOutcome) -> Mapping[str, float]:
+        """Return by how many requests the violations exceed what is allowed."""
+        return {"excess": step.violations - self.allowed_frac * step.arrived}
+
+    def details(self, step: StepOutcome) -> Mapping[str, float]:
+        """Return the multiplier."""
+        return {"multiplier": self.multiplier}
+
+
+@dataclass(frozen=True)
+class FirmReward(NamedReward):
+    """Latencies kept, weighed against the use of what is paid for (policies.md §18.1).
+
+    ============  ========================================================  ===================
+    term          value                                                     default
+    ============  ========================================================  ===================
+    preserved     ``alpha * kept * 2``                                      alpha 0.5
+    utilisation   ``(1 - alpha) * (kv_frac + batch_frac)``
+    ============  ========================================================  ===================
+
+    ``kept`` is ``min(1, limit / mean)``, of TTFT and gap between tokens the worse, over requests
+    that completed in the step. A latency that nobody had counts as kept, but ``kept`` is 0 in a
+    step in which requests wait beyond the TTFT limit and none completes. The two resources are KV
+    memory and the token budget of passes, means over pools at the end of the step. Terms are per
+    step, whatever its length.
+
+    Attributes:
+        alpha: Weight of the latencies, 0..1.
+    """
+
+    alpha: float = 0.5
+
+    def __post_init__(self) -> None:
+        """Refuse a weight out of range."""
+        super().__post_init__()
+        if self.alpha > 1.0:
+            raise ValueError(f"alpha: got {self.alpha}, expected 0..1")
+
+    def __call__(self, step: StepOutcome) -> Mapping[str, float]:
+        """Return the two terms."""
+        used = step.load.kv_frac + step.load.batch_frac
+        return {
+            "preserved": self.alpha * self._kept(step) * 2.0,
+            "utilisation": (1.0 - self.alpha) * used,
+        }
+
+    def _kept(self, step: StepOutcome) -> float:
+        if step.completed == 0 and step.overdue_s > 0.0:
+            return 0.0
+        assert self.fleet.ttft_slo_ms is not None
+        assert self.fleet.itl_slo_ms is not None
+        kept = 1.0
+        if step.load.ttft_ms > 0.0:
+            kept = min(kept, self.fleet.ttft_slo_ms / step.load.ttft_ms)
+        if step.load.itl_ms > 0.0:
+            kept = min(kept, self.fleet.itl_slo_ms / step.load.itl_ms)
+        return kept
+
+
+class ShapedReward:
+    """Another reward with a potential, which lets an agent see a backlog before it costs anything.
+
+    ============  ========================================================  ===================
+    term          value                                                     default
+    ============  ========================================================  ===================
+    (terms of the other reward)
+    shaping       ``gamma * potential - potential before the step``         gamma 0.99
+    ============  ========================================================  ===================
+
+    The potential of a state is ``-weight * in_flight``, at time 0 it is 0. With the discount of the
+    learner as ``gamma``, shaping changes no optimal policy (policies.md §18.2), provided that the
+    learner goes on with the value of the last state when an episode is truncated.
+    """
+
+    def __init__(
+        self,
+        fleet: FleetDescription,
+        of: str | Mapping[str, Any] | Reward = "cost_slo",
+        gamma: float = 0.99,
+        weight: float = 0.001,
+    ) -> None:
+        """Build the reward.
+
+        Args:
+            fleet: For the other reward.
+            of: The other reward: name, mapping with ``name`` and parameters, or object.
+            gamma: Discount, 0..1.
+            weight: Of a request in flight, >= 0.
+        """
+        check_weight("gamma", gamma)
+        check_weight("weight", weight)
+        if gamma > 1.0:
+            raise ValueError(f"gamma: got {gamma}, expected 0..1")
+        self.of: Reward = make_part("of", of, REWARDS, fleet, methods=("__call__",))
+        self.gamma = float(gamma)
+        self.weight = float(weight)
+
+    def __call__(self, step: StepOutcome) -> Mapping[str, float]:
+        """Return the terms of the other reward and the shaping."""
+        before = step.in_flight - step.arrived + step.completed + step.rejected
+        shaping = self.weight * (before - self.gamma * step.in_flight)
+        return {**self.of(step), "shaping": shaping}
+
+    def costs(self, step: StepOutcome) -> Mapping[str, float]:
+        """Return the costs of the other reward, none if it has none."""
+        return _told(self.of, "costs", step)
+
+    def details(self, step: StepOutcome) -> Mapping[str, float]:
+        """Return the details of the other reward, likewise."""
+        return _told(self.of, "details", step)
+
+
+REWARDS: Mapping[str, Callable[..., Reward]] = {
+    "cost_slo": CostSloReward,
+    "goodput_per_gpu_hour": GoodputReward,
+    "cmdp": ConstrainedReward,
+    "lagrangian": LagrangianReward,
+    "firm": FirmReward,
+    "shaped": ShapedReward,
+}
+"""Class of each named reward; it is given the description of the fleet."""

@@ -23,13 +23,16 @@ from aisim_gym.envs.episode_workload import (
 )
 from aisim_gym.envs.fleet_choice import Kind, choose_fleet, gpu_hour_prices
 from aisim_gym.envs.fleet_now import FleetNow, read_fleet
+from aisim_gym.envs.load import LoadReader
 from aisim_gym.envs.named_part import has_direct_form, make_part
-from aisim_gym.envs.observation import OBSERVATIONS, Observation, WorldObservation, fit_to_space
+from aisim_gym.envs.observation import Observation
+from aisim_gym.envs.observer import OBSERVATIONS, Observer
 from aisim_gym.envs.outcomes import OutcomeLedger, Outcomes
 from aisim_gym.envs.render_text import fleet_text
 from aisim_gym.envs.rendering import RENDER_FPS, RENDER_MODES, Renderer, modes_of
 from aisim_gym.envs.reset_options import ResetOptions, read_options
-from aisim_gym.envs.reward import REWARDS, Reward, StepOutcome
+from aisim_gym.envs.reward import REWARDS, Reward, reward_info
+from aisim_gym.envs.step_outcome import NOTHING, StepOutcome
 from aisim_gym.fleet.tick import KEEP
 from aisim_gym.replay import (
     FleetDescription,
@@ -139,16 +142,22 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         self._horizon_s = horizon_s
         self._episode_horizon_ms(self._workload.longest_s)  # refuses one that is too short
 
-        self._observation: Observation = make_part(
-            "observation", observation, OBSERVATIONS, self.fleet_description
+        described = self.fleet_description
+        self._observer = Observer(
+            make_part(
+                "observation", observation, OBSERVATIONS, described, methods=("space", "observe")
+            )
         )
-        self._action: Action = make_part("action", action, ACTIONS, self.fleet_description)
-        self._reward: Reward = make_part("reward", reward, REWARDS, self.fleet_description)
-        self._reads_world = has_direct_form(self._observation, "observe", "observe_world")
+        self._action: Action = make_part(
+            "action", action, ACTIONS, described, methods=("space", "decode", "encode", "mask")
+        )
+        self.reward_object: Reward = make_part(
+            "reward", reward, REWARDS, described, methods=("__call__",)
+        )
+        self._load_reader = LoadReader(described)
         self._needs_no_snapshot = has_direct_form(self._action, "decode", "targets_of")
-        self._begin_observations = getattr(self._observation, "begin_episode", None)
-        self._costs_of = getattr(self._reward, "costs", None)
-        self.observation_space = self._observation.space()
+        self._masks_need_no_snapshot = has_direct_form(self._action, "mask", "mask_of")
+        self.observation_space = self._observer.space
         self.action_space = self._action.space()
         self._replay: Replay | None = None
 
@@ -221,13 +230,11 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         self._paid = _Paid(0.0, 0.0)
         self._totals = Outcomes()
         self._churn, self._is_refused = 0, False
-        if self._begin_observations is not None:
-            self._begin_observations()
-        nothing = StepOutcome(0.0, 0.0, 0.0, 0, 0, 0, 0, 0.0, 0.0, 0)
-        observation, num_clipped = self._observe()
+        self._observer.begin_episode()
+        observation, num_clipped = self._observe(NOTHING)
         self._renderer.begin_episode(self._horizon_ms / 1000.0)
         self._render_tick(self._current_targets())
-        return observation, self._info(nothing, {}, num_clipped)
+        return observation, self._info(NOTHING, {}, num_clipped)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Set the targets that ``action`` means and run to the next tick, or to the end.
@@ -269,9 +276,10 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         self._is_over = terminated or truncated
         outcome = self._settle_step()
         # Adding 0.0 turns -0.0, which nobody wants to read in a log, into 0.0.
-        terms = {name: float(value) + 0.0 for name, value in self._reward(outcome).items()}
-        observation, num_clipped = self._observe()
+        terms = {name: float(value) + 0.0 for name, value in self.reward_object(outcome).items()}
+        observation, num_clipped = self._observe(outcome)
         info = self._info(outcome, terms, num_clipped)
+        info |= reward_info(self.reward_object, outcome)
         self._render_tick(self._targets)
         return observation, math.fsum(terms.values()), terminated, truncated, info
 
@@ -281,6 +289,8 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         All are, unless ``max_gpus`` forbids some even with every other pool at its least. Two
         choices that are possible one by one may still be refused together.
         """
+        if self._masks_need_no_snapshot:
+            return cast(DirectAction, self._action).mask_of(self._current_targets())
         return self._action.mask(self.snapshot)
 
     def render(self) -> str | NDArray[np.uint8] | None:
@@ -317,11 +327,9 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         """Return an independent copy that continues from the same state, random state included."""
         fork = copy.copy(self)
         fork._replay = None if self._replay is None else self._replay.fork()
-        for name in ("_np_random", "_observation", "_action", "_reward", "_ledger"):
+        for name in ("_np_random", "_observer", "_action", "reward_object", "_ledger"):
             if hasattr(self, name):
                 setattr(fork, name, copy.deepcopy(getattr(self, name)))
-        fork._begin_observations = getattr(fork._observation, "begin_episode", None)
-        fork._costs_of = getattr(fork._reward, "costs", None)
         fork._renderer = self._renderer.fork()
         fork.render_mode = fork._renderer.mode
         fork.observation_space = copy.deepcopy(self.observation_space)
@@ -338,23 +346,23 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
 
     def _check_limits(self) -> None:
         """Refuse limits that the fleet at its start does not keep."""
-        limits = self.fleet_description.limits
-        if self.kind == "agg" and limits.min_workers < 1:
+        least, _ = self.fleet_description.limits.of_pool("decode")
+        if self.kind == "agg" and least < 1:
             raise ValueError(
-                f"min_workers: got {limits.min_workers}, expected >= 1: requests that arrive at an "
+                f"min_workers: got {least}, expected >= 1: requests that arrive at an "
                 "aggregated fleet without workers end the replay with an error"
             )
         self._check_initial_workers(self._spec.fleet)
 
     def _check_initial_workers(self, fleet: FleetSpec) -> None:
         limits = self.fleet_description.limits
-        assert limits.max_workers is not None
         for field in self.worker_options.values():
             count = getattr(fleet, field)
-            if not limits.min_workers <= count <= limits.max_workers:
+            least, most = limits.of_pool("prefill" if "prefill" in field else "decode")
+            assert most is not None
+            if not least <= count <= most:
                 raise ValueError(
-                    f"{field}: got {count}, expected {limits.min_workers} (min_workers) to "
-                    f"{limits.max_workers} (max_workers)"
+                    f"{field}: got {count}, expected {least} (min_workers) to {most} (max_workers)"
                 )
         if isinstance(fleet, AggregatedFleet):
             targets = Targets(None, fleet.num_workers)
@@ -420,13 +428,9 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
     def _read_fleet(self) -> FleetNow:
         return FleetNow(*read_fleet(self.replay.state.world()))
 
-    def _observe(self) -> tuple[Any, int]:
+    def _observe(self, outcome: StepOutcome) -> tuple[Any, int]:
         """Return the observation, and how many of its entries had to be clipped."""
-        if self._reads_world:
-            world, observation = self.replay.state.world(), self._observation
-            return cast(WorldObservation, observation).observe_world(world, self._horizon_ms)
-        values = self._observation.observe(self.snapshot, self._fleet.now_ms / self._horizon_ms)
-        return fit_to_space(values, self.observation_space)
+        return self._observer.observe(self.replay, self._horizon_ms, outcome)
 
     def _settle_step(self) -> StepOutcome:
         """Return what happened since the last reward, and remember that it was rewarded."""
@@ -437,6 +441,7 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
             violations += self._ledger.late_frac_of_unfinished(state)
         paid = self._paid_so_far()
         now_ms = self._fleet.now_ms
+        self._totals = totals = self._totals.plus(outcomes)
         outcome = StepOutcome(
             duration_s=(now_ms - self._rewarded_until_ms) / 1000.0,
             gpu_hours=paid.gpu_hours - self._paid.gpu_hours,
@@ -448,10 +453,11 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
             violations=violations,
             overdue_s=outcomes.overdue_s,
             churn=self._churn,
+            in_flight=totals.arrived - totals.completed - totals.rejected,
+            load=self._load_reader.read(state.world()),
         )
         self._rewarded_until_ms = now_ms
         self._paid = paid
-        self._totals = self._totals.plus(outcomes)
         return outcome
 
     def _paid_so_far(self) -> "_Paid":
@@ -492,11 +498,6 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         }
         for name, value in terms.items():
             info[f"reward_{name}"] = value
-        if self._costs_of is not None:
-            costs = {name: float(value) for name, value in self._costs_of(outcome).items()}
-            info["cost"] = math.fsum(costs.values())
-            for name, value in costs.items():
-                info[f"cost_{name}"] = value
         if self._is_over:
             info["is_success"] = totals.good >= SUCCESS_FRAC * totals.arrived
         return info

@@ -7,7 +7,13 @@ import math
 from dataclasses import dataclass
 from typing import Self
 
-from aisim_gym.replay import FleetDescription, ScalingDecision, ScalingLimits, ScalingSnapshot
+from aisim_gym.replay import (
+    FleetDescription,
+    Pool,
+    ScalingDecision,
+    ScalingLimits,
+    ScalingSnapshot,
+)
 
 
 @dataclass(frozen=True)
@@ -26,12 +32,14 @@ class FleetBudget:
 
     def __post_init__(self) -> None:
         """Refuse limits that not even the smallest fleet keeps (§2.9)."""
-        smallest = self.limits.min_workers * (self.decode_gpus + (self.prefill_gpus or 0))
+        smallest = self._least("decode") * self.decode_gpus
+        if self.prefill_gpus is not None:
+            smallest += self._least("prefill") * self.prefill_gpus
         max_gpus = self.limits.max_gpus
         if max_gpus is not None and smallest > max_gpus:
             raise ValueError(
                 f"max_gpus: got {max_gpus}, expected at least {smallest} for min_workers "
-                f"{self.limits.min_workers} in every pool"
+                f"{self.limits.min_workers}"
             )
 
     @classmethod
@@ -51,22 +59,24 @@ class FleetBudget:
         reference (§2.9).
         """
         assert self.prefill_gpus is not None
-        prefill, decode = self._clamp_workers(prefill), self._clamp_workers(decode)
-        max_gpus, low = self.limits.max_gpus, self.limits.min_workers
+        prefill = self._clamp_workers("prefill", prefill)
+        decode = self._clamp_workers("decode", decode)
+        max_gpus = self.limits.max_gpus
         total = prefill * self.prefill_gpus + decode * self.decode_gpus
         if max_gpus is None or total <= max_gpus:
             return prefill, decode
-        most = (max_gpus - low * self.decode_gpus) // self.prefill_gpus
-        prefill = max(low, min(most, math.floor(prefill * (max_gpus / total))))
+        most = (max_gpus - self._least("decode") * self.decode_gpus) // self.prefill_gpus
+        prefill = min(most, math.floor(prefill * (max_gpus / total)))
+        prefill = max(self._least("prefill"), prefill)
         left = max_gpus - prefill * self.prefill_gpus
-        return prefill, self._clamp_workers(left // self.decode_gpus)
+        return prefill, self._clamp_workers("decode", left // self.decode_gpus)
 
     def clamp_single(self, workers: int) -> int:
         """Return the target of an aggregated fleet inside the limits."""
-        workers = self._clamp_workers(workers)
+        workers = self._clamp_workers("decode", workers)
         if self.limits.max_gpus is None:
             return workers
-        return min(workers, max(self.limits.min_workers, self.limits.max_gpus // self.decode_gpus))
+        return min(workers, max(self._least("decode"), self.limits.max_gpus // self.decode_gpus))
 
     def decide(
         self,
@@ -95,9 +105,12 @@ class FleetBudget:
             _unless_equal(prefill, prefill_now), _unless_equal(decode, decode_now), next_tick_ms
         )
 
-    def _clamp_workers(self, workers: int) -> int:
-        workers = max(workers, self.limits.min_workers)
-        most = self.limits.max_workers
+    def _least(self, pool: Pool) -> int:
+        return self.limits.of_pool(pool)[0]
+
+    def _clamp_workers(self, pool: Pool, workers: int) -> int:
+        least, most = self.limits.of_pool(pool)
+        workers = max(workers, least)
         return workers if most is None else min(workers, most)
 
 

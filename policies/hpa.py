@@ -137,9 +137,8 @@ class HpaPolicy:
         self._due_ms = 0.0
         self._budget = FleetBudget.of(fleet)
         self._lengths = LengthMemory()
-        min_workers = fleet.limits.min_workers
         self._scalers = [
-            _RoleScaler(self.parameters, observer, min_workers)
+            _RoleScaler(self.parameters, observer, fleet.limits.of_pool(observer.pool)[0])
             for observer in make_observers(fleet)
         ]
 

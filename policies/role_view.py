@@ -12,6 +12,7 @@ from aisim_gym.policies.length_memory import LengthMemory
 from aisim_gym.replay import (
     FleetDescription,
     ForwardPassMetrics,
+    Pool,
     PoolSnapshot,
     RoleDescription,
     ScalingSnapshot,
@@ -84,12 +85,13 @@ class RoleObserver:
             description: Capacity of a worker.
         """
         self.role: Role = role
+        self.pool: Pool = "prefill" if role == "prefill" else "decode"
         self._description = description
         self._records: dict[tuple[int, int], ForwardPassMetrics] = {}
 
     def observe(self, snapshot: ScalingSnapshot, lengths: LengthMemory) -> RoleView:
         """Return the role at this tick; records are carried forward."""
-        pool = snapshot.prefill if self.role == "prefill" else snapshot.decode
+        pool = snapshot.prefill if self.pool == "prefill" else snapshot.decode
         self._take_records(pool)
         by_worker: dict[int, list[ForwardPassMetrics]] = {}
         for (worker_id, _), record in sorted(self._records.items()):

@@ -4,6 +4,7 @@ from aisim_gym.replay.batch import ReplayBatch
 from aisim_gym.replay.decision import ScalingDecision
 from aisim_gym.replay.policy import (
     FleetDescription,
+    Pool,
     RoleDescription,
     ScalingLimits,
     ScalingPolicy,
@@ -20,6 +21,7 @@ from aisim_gym.replay.snapshot import (
 __all__ = [
     "FleetDescription",
     "ForwardPassMetrics",
+    "Pool",
     "PoolSnapshot",
     "Progress",
     "Replay",

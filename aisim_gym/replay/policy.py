@@ -3,15 +3,19 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 from aisim_gym.replay.decision import ScalingDecision
 from aisim_gym.replay.snapshot import ScalingSnapshot
 from aisim_gym.spec import AggregatedFleet, LaunchSpec, ReplaySpec
 from aisim_gym.spec.argument_checks import check_integer, check_number
+from aisim_gym.spec.wording import closest
 
 DEFAULT_MAX_BATCHED_TOKENS = 8192
 DEFAULT_MAX_SEQS = 512
+
+Pool = Literal["prefill", "decode"]
+"""A pool of workers; the only one of an aggregated fleet is ``decode``."""
 
 
 @dataclass(frozen=True)
@@ -45,14 +49,19 @@ class ScalingLimits:
 
     Attributes:
         tick_s: Seconds between ticks, > 0 and finite.
-        min_workers: Fewest workers per pool.
-        max_workers: Most workers per pool, None without limit.
+        min_workers: Fewest workers per pool, >= 0; or a mapping with ``prefill`` and ``decode``.
+        max_workers: Most workers per pool, None without limit; or such a mapping.
         max_gpus: Most GPUs of the whole fleet, >= 1, None without limit.
+
+    Example:
+        >>> limits = ScalingLimits(min_workers=1, max_workers={"prefill": 4, "decode": None})
+        >>> limits.of_pool("prefill"), limits.of_pool("decode")
+        ((1, 4), (1, None))
     """
 
     tick_s: float = 30.0
-    min_workers: int = 1
-    max_workers: int | None = None
+    min_workers: int | Mapping[str, int] = 1
+    max_workers: int | Mapping[str, int | None] | None = None
     max_gpus: int | None = None
 
     def __post_init__(self) -> None:
@@ -60,17 +69,49 @@ class ScalingLimits:
         tick_s = check_number("tick_s", self.tick_s, "> 0 and finite")
         if not (math.isfinite(tick_s) and tick_s > 0):
             raise ValueError(f"tick_s: got {self.tick_s}, expected > 0 and finite")
-        self._check_count("min_workers", 0, ">= 0")
-        if self.max_workers is not None:
-            allowed = f">= min_workers ({self.min_workers}), or None"
-            self._check_count("max_workers", self.min_workers, allowed)
+        least = _by_pool("min_workers", self.min_workers)
+        for name, count in least:
+            _check_count(name, count, 0, ">= 0")
+        most = _by_pool("max_workers", self.max_workers)
+        for (name, count), (_, low) in zip(most, least, strict=True):
+            if count is not None:
+                _check_count(name, count, low, f">= min_workers ({low}), or None")
         if self.max_gpus is not None:
-            self._check_count("max_gpus", 1, ">= 1, or None")
+            _check_count("max_gpus", self.max_gpus, 1, ">= 1, or None")
 
-    def _check_count(self, name: str, least: int, allowed: str) -> None:
-        value = getattr(self, name)
-        if check_integer(name, value, allowed) < least:
-            raise ValueError(f"{name}: got {value}, expected {allowed}")
+    def of_pool(self, pool: Pool) -> tuple[int, int | None]:
+        """Return the fewest and the most workers of a pool, None without a most."""
+        least, most = self.min_workers, self.max_workers
+        return (
+            int(least[pool] if isinstance(least, Mapping) else least),
+            most[pool] if isinstance(most, Mapping) else most,
+        )
+
+
+def _by_pool(name: str, given: Any) -> list[tuple[str, Any]]:
+    """Return a limit's name for messages and its value, pool by pool, prefill first.
+
+    Raises:
+        ValueError: If a mapping has other keys than the two pools.
+    """
+    pools = get_args(Pool)
+    if not isinstance(given, Mapping):
+        return [(name, given)] * len(pools)
+    for pool in given:
+        if pool not in pools:
+            raise ValueError(
+                f"{name}: got the key {pool!r}, expected prefill and decode"
+                f"{closest(str(pool), pools)}"
+            )
+    for pool in pools:
+        if pool not in given:
+            raise ValueError(f"{name}: got no {pool!r}, expected both prefill and decode")
+    return [(f"{name}.{pool}", given[pool]) for pool in pools]
+
+
+def _check_count(name: str, value: object, least: int, allowed: str) -> None:
+    if check_integer(name, value, allowed) < least:
+        raise ValueError(f"{name}: got {value}, expected {allowed}")
 
 
 @dataclass(frozen=True)

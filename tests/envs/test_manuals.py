@@ -80,7 +80,7 @@ def test_entries_are_described_alike_in_every_pool_and_in_both_manuals() -> None
                 name = name.removeprefix(pool)
             described.setdefault(name, set()).add(tuple(meaning))
     assert {name: meanings for name, meanings in described.items() if len(meanings) > 1} == {}
-    assert len(described) == 16
+    assert len(described) == 20
 
 
 @pytest.mark.parametrize("env", MANUALS)

@@ -2,19 +2,25 @@
 
 import json
 import math
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.spaces.utils import flatten
 
-from aisim_gym.envs import ScalingEnv, StepOutcome, Targets
+from aisim_gym.envs import ScalingEnv, Targets
+from aisim_gym.envs.action import ACTIONS
 from aisim_gym.envs.fleet_choice import choose_fleet
-from aisim_gym.envs.observation import MetricsObservation, fit_to_space
+from aisim_gym.envs.observation import SummaryObservation, fit_to_space
+from aisim_gym.envs.observer import OBSERVATIONS
 from aisim_gym.envs.outcomes import OutcomeLedger
-from aisim_gym.envs.reward import CostSloReward
+from aisim_gym.envs.reward import REWARDS
 from aisim_gym.errors import SpecError, WorkloadError
 from aisim_gym.replay import Replay, ScalingDecision
 from aisim_gym.report import summarize
@@ -32,10 +38,10 @@ def test_documented_table_is_the_observation(env_id: str, make_env: EnvBuilder) 
     env = make_env(env_id)
     doc = (type(env).__doc__ or "").split("## Observation Space")[1].split("##")[0]
     rows = [line.strip().strip("|").split(" | ") for line in doc.splitlines() if "|" in line][2:]
-    box, part = env.observation_space, env._observation
+    box, part = env.observation_space, SummaryObservation(env.fleet_description)
     assert isinstance(box, spaces.Box)
-    assert isinstance(part, MetricsObservation)
     assert tuple(row[1].strip() for row in rows) == part.names
+    assert tuple(row[2].strip() for row in rows) == part.units
     assert [int(row[0]) for row in rows] == list(range(len(part.names)))
     assert [float(row[3]) for row in rows] == box.low.tolist()
     assert [float(row[4]) for row in rows] == box.high.tolist()
@@ -44,8 +50,7 @@ def test_documented_table_is_the_observation(env_id: str, make_env: EnvBuilder) 
 def test_entries_have_the_values_of_the_snapshot(make_env: EnvBuilder) -> None:
     env = make_env(DISAGG)
     observation, _ = env.reset(seed=1)
-    part, snapshot = env._observation, env.snapshot
-    assert isinstance(part, MetricsObservation)
+    part, snapshot = SummaryObservation(env.fleet_description), env.snapshot
     seen = dict(zip(part.names, observation.tolist(), strict=True))
     traffic = snapshot.traffic
     kv_tokens = sum(fpm.sum_decode_kv_tokens for fpm in snapshot.decode.fpms)
@@ -126,14 +131,39 @@ def test_gpu_limit_masks_choices_and_refuses_what_exceeds_it(make_env: EnvBuilde
     assert (info["action_refused"], info["churn"]) == (0, 2)
 
 
+# Any part
+
+
+NAMED_PARTS: list[dict[str, Any]] = [
+    *({"observation": name} for name in OBSERVATIONS),
+    *({"action": name} for name in ACTIONS),
+    *({"reward": name} for name in REWARDS),
+]
+
+
+@pytest.mark.parametrize("arguments", NAMED_PARTS, ids=str)
+def test_named_part_survives_json_and_pickle(
+    env_id: str, arguments: dict[str, Any], make_env: EnvBuilder
+) -> None:
+    """F17."""
+    env = make_env(env_id, **arguments)
+    assert env.spec is not None
+    again = gymnasium.make(EnvSpec.from_json(env.spec.to_json()))
+    steps = []
+    for each in (env, pickle.loads(pickle.dumps(env)), again):
+        observation, _ = each.reset(seed=4)
+        each.action_space.seed(4)
+        seen = [np.asarray(flatten(each.observation_space, observation)).tolist()]
+        for _ in range(3):
+            observation, reward, *_, info = each.step(each.action_space.sample())
+            seen.append(
+                [np.asarray(flatten(each.observation_space, observation)).tolist(), reward, info]
+            )
+        steps.append(seen)
+    assert steps[0] == steps[1] == steps[2]
+
+
 # Reward and outcomes
-
-
-def test_default_reward_by_hand() -> None:
-    step = StepOutcome(30.0, 0.05, 90, 80, 2, 70, 12.5, 3.0, 2)
-    terms = CostSloReward(price=2.0, overdue_weight=0.1)(step)
-    expected = {"gpus": -0.1, "violations": -0.125, "overdue": -0.3, "churn": -0.002}
-    assert terms == pytest.approx(expected)
 
 
 def test_weight_that_is_negative_is_refused(env_id: str, make_env: EnvBuilder) -> None:
@@ -251,9 +281,15 @@ def test_options_of_a_wrong_type_are_refused(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"observation": "metric"}, r"unknown observation 'metric'; did you mean `metrics`"),
-        ({"action": {"name": "deltas", "step": 1}}, "action 'deltas': .*step"),
-        ({"reward": {"weight": 1}}, r"unknown reward None \(known: cost_slo\)"),
+        ({"observation": "summry"}, r"unknown observation 'summry'; did you mean `summary`"),
+        (
+            {"action": {"name": "deltas", "max_dleta": 1}},
+            r"action 'deltas': unknown parameter 'max_dleta'; did you mean `max_delta`\?",
+        ),
+        ({"action": {"name": "box", "x": 1}}, r"action 'box': .* 'x' \(known: none\)"),
+        ({"reward": {"weight": 1}}, r"reward: got no `name` beside .* \(known: cost_slo, "),
+        ({"reward": 5}, "reward: got 5, expected a name, a mapping .* or an object with __call__"),
+        ({"observation": SummaryObservation}, "observation: got <class .*, expected a name"),
         ({"horizon_s": 10.0}, "horizon_s: got 10.0, expected .* larger than tick_s"),
         ({"horizon_s": math.inf}, "horizon_s: got inf"),
         ({"tick_s": 0.0}, "tick_s: got 0.0, expected > 0"),
@@ -263,7 +299,7 @@ def test_options_of_a_wrong_type_are_refused(
         ({"min_workers": 0}, "min_workers: got 0, expected >= 1"),
         ({"fleet": {"kind": "disagg"}}, "fleet"),
         ({"workload": {"base_rate": 1.0}}, "unknown field `base_rate`"),
-        ({"workload": {}, "trace": "x.jsonl"}, "got more than one of generator, trace and"),
+        ({"workload": {}, "trace": "x.jsonl"}, "got more than one of workload, trace and"),
         ({"trace": "/no/such/trace.jsonl"}, "/no/such/trace.jsonl"),
         ({"requests": requests_from_arrays([], [], [])}, "requests: got no requests"),
     ],
@@ -307,7 +343,7 @@ def test_latency_limit_must_be_a_positive_number(
         ),
         ({"min_workers": "1"}, "min_workers: got '1', expected an integer >= 0"),
         ({"max_gpus": 7.5}, "max_gpus: got 7.5, expected an integer >= 1, or None"),
-        ({"workload": 5}, "generator: got 5, expected a mapping of GeneratorSpec fields or None"),
+        ({"workload": 5}, "workload: got 5, expected the name of a preset, a mapping or None"),
         ({"trace": 5}, "trace: got 5, expected a path or None"),
         ({"capture_details": "no"}, "capture_details: got 'no', expected True or False"),
         (
@@ -315,8 +351,8 @@ def test_latency_limit_must_be_a_positive_number(
             "action 'deltas': max_delta: got 1.5, expected an integer >= 1",
         ),
         (
-            {"reward": {"name": "cost_slo", "price": "1"}},
-            "reward 'cost_slo': price: got '1', expected a number >= 0 and finite",
+            {"reward": {"name": "cost_slo", "gpu_hour_weight": "1"}},
+            "reward 'cost_slo': gpu_hour_weight: got '1', expected a number >= 0 and finite",
         ),
     ],
 )
@@ -330,10 +366,13 @@ def test_arguments_of_a_wrong_type_are_refused(
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        ({"workload": {"peak": 1}}, "generator.peak: unknown field `peak`, expected one of"),
+        (
+            {"workload": {"peak": 1}},
+            "workload.generator.peak: unknown field `peak`, expected one of",
+        ),
         (
             {"workload": {"peak_rate_rps": 1}},
-            "generator.peak_rate_rps must be at least base_rate_rps, got 1 and 3",
+            "peak_rate_rps must be at least base_rate_rps, got 1 and 3",
         ),
         ({"fleet": 5}, "fleet: invalid type: integer `5`, expected a table with `kind`"),
     ],
@@ -430,7 +469,7 @@ def test_longest_request_that_fits_runs(env_id: str, make_env: EnvBuilder) -> No
 
 
 def test_generator_that_can_exceed_the_capacity_is_refused(make_env: EnvBuilder) -> None:
-    with pytest.raises(WorkloadError, match=r"generator \(longest possible lengths\)"):
+    with pytest.raises(WorkloadError, match=r"workload \(longest possible lengths\)"):
         make_env(AGG, workload={"mean_input_tokens": 20_000.0})
 
 

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from aisim_gym.envs import ScalingEnv, Targets
-from aisim_gym.envs.action import DeltaAction, TargetAction, current_targets
+from aisim_gym.envs.action import ACTIONS, TargetAction
 from aisim_gym.envs.fleet_choice import choose_fleet
-from aisim_gym.envs.observation import MetricsObservation, fit_to_space
+from aisim_gym.envs.metrics_entries import EpisodeNow
+from aisim_gym.envs.observation import SummaryObservation, fit_to_space
+from aisim_gym.envs.observer import OBSERVATIONS
 from aisim_gym.envs.outcomes import Outcomes
 from aisim_gym.kernel_folder import SOURCES
 from aisim_gym.replay import replay as replay_module
@@ -42,20 +44,41 @@ def steps(env: ScalingEnv, seed: int) -> Any:
         yield step
 
 
+def episode_by_definition(env: ScalingEnv, info: dict[str, Any]) -> EpisodeNow:
+    """Return what the snapshot does not say, from the request table and ``info``."""
+    rows = np.asarray(env.replay.state.requests)
+    in_flight = int(((rows["is_arrived"] == 1) & (rows["status"] == 0)).sum())
+    ended = info["completed"] + info["rejected"]
+    return EpisodeNow(
+        env.snapshot.now_ms / 100_000.0,
+        in_flight,
+        info["overdue_s"] / info["duration_s"] if info["duration_s"] else 0.0,
+        (ended - info["good"]) / ended if ended else 0.0,
+    )
+
+
+def parts_of(observation: Any) -> dict[str, Any]:
+    """Return the arrays of an observation by key."""
+    return observation if isinstance(observation, dict) else {"": observation}
+
+
+@pytest.mark.parametrize("name", OBSERVATIONS)
 @pytest.mark.parametrize("dp_size", [1, 3])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_observation_is_bit_for_bit_that_of_the_snapshot(
-    env_id: str, dp_size: int, seed: int, make_env: EnvBuilder
+    env_id: str, name: str, dp_size: int, seed: int, make_env: EnvBuilder
 ) -> None:
-    env = build(make_env, env_id, dp_size, ttft_slo_ms=5.0)  # queues make the first token late
-    part = env._observation
-    assert isinstance(part, MetricsObservation)
+    # Queues make the first token late.
+    env = build(make_env, env_id, dp_size, ttft_slo_ms=5.0, observation=name)
+    part = OBSERVATIONS[name](env.fleet_description)  # it sees snapshots only
     num_clipped = 0
     for observation, *_, info in steps(env, seed):
-        values = part.observe(env.snapshot, env.snapshot.now_ms / 100_000.0)
+        values = part.observe(env.snapshot, episode_by_definition(env, info))
         expected, clipped = fit_to_space(values, env.observation_space)
-        assert observation.dtype == expected.dtype
-        assert observation.tobytes() == expected.tobytes()
+        for key, array in parts_of(observation).items():
+            wanted = parts_of(expected)[key]
+            assert (array.dtype, array.shape) == (wanted.dtype, wanted.shape)
+            assert array.tobytes() == wanted.tobytes()
         assert info["obs_clipped"] == clipped
         num_clipped += clipped
     assert num_clipped > 0
@@ -125,28 +148,31 @@ def test_step_builds_no_snapshot_until_one_is_read(
     def refuse(state: Any) -> None:
         raise AssertionError("a snapshot was built")
 
-    for action in ("targets", "deltas"):
-        env = make_env(env_id, action=action)
+    observations = [*OBSERVATIONS, "summary"]
+    for action, observation in zip(ACTIONS, observations, strict=True):
+        env = make_env(env_id, action=action, observation=observation)
         with monkeypatch.context() as patch:
             patch.setattr(replay_module, "take_snapshot", refuse)
             env.reset(seed=1)
             env.step(env.action_space.sample())
+            if action != "box":
+                env.action_masks()
             with pytest.raises(AssertionError, match="a snapshot was built"):
                 _ = env.snapshot
         assert env.snapshot.now_ms == 20_000.0
 
 
 def test_observation_that_is_defined_anew_is_the_one_that_is_seen(make_env: EnvBuilder) -> None:
-    class Ones(MetricsObservation):
-        def observe(self, snapshot: Any, time_frac: float) -> list[float]:
-            return [1.0 for _ in super().observe(snapshot, time_frac)]
+    class Ones(SummaryObservation):
+        def observe(self, snapshot: Any, episode: EpisodeNow) -> list[float]:
+            return [1.0 for _ in super().observe(snapshot, episode)]
 
     plain = make_env(AGG)
     env = make_env(AGG, observation=Ones(plain.fleet_description))
     observation, _ = env.reset(seed=1)
-    assert observation.tolist() == [1.0] * 16
+    assert observation.tolist() == [1.0] * 20
     seen, *_ = env.step(0)
-    assert seen.tolist() == [1.0] * 16
+    assert seen.tolist() == [1.0] * 20
 
 
 def test_action_that_is_defined_anew_is_the_one_that_counts(make_env: EnvBuilder) -> None:
@@ -158,23 +184,6 @@ def test_action_that_is_defined_anew_is_the_one_that_counts(make_env: EnvBuilder
     env.reset(seed=1)
     env.step(0)
     assert env.snapshot.decode.num_non_draining == 5
-
-
-@pytest.mark.parametrize("kind", [TargetAction, DeltaAction])
-def test_both_ways_to_decode_an_action_agree(
-    env_id: str, kind: type[TargetAction], make_env: EnvBuilder
-) -> None:
-    env = make_env(env_id)
-    env.reset(seed=1)
-    part = kind(env.fleet_description)
-    current = current_targets(env.snapshot, len(env.worker_options))
-    space = part.space()
-    for _ in range(50):
-        action = space.sample()
-        for given in (action, np.asarray(action, np.int32), np.asarray(action).tolist()):
-            if not space.contains(given):
-                continue
-            assert part.targets_of(given, current) == part.decode(given, env.snapshot)
 
 
 WRONG_ACTIONS: list[Any] = [

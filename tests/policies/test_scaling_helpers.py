@@ -83,6 +83,8 @@ def test_percentage_of_workers_to_remove_is_rounded_down() -> None:
         (ScalingLimits(max_gpus=12), (4, 1), (3, 1), (2, 4)),
         (ScalingLimits(max_workers=4), (1, 1), (9, 0), (4, 1)),
         (ScalingLimits(max_workers=6, max_gpus=8), (1, 1), (1, 12), (1, 6)),
+        (ScalingLimits(max_workers={"prefill": 2, "decode": 4}), (1, 1), (9, 9), (2, 4)),
+        (ScalingLimits(1.0, {"prefill": 0, "decode": 2}, 9, 6), (2, 1), (3, 4), (1, 4)),
     ],
 )
 def test_pair_is_clamped_to_workers_and_gpus(

@@ -50,6 +50,41 @@ def test_limit_out_of_range_is_refused(limits: dict[str, Any], message: str) -> 
         ScalingLimits(**limits)
 
 
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        (
+            {"max_workers": {"prefil": 1, "decode": 2}},
+            "max_workers: got the key 'prefil', expected prefill and decode; "
+            r"did you mean `prefill`\?",
+        ),
+        (
+            {"min_workers": {"prefill": 1}},
+            "min_workers: got no 'decode', expected both prefill and decode",
+        ),
+        (
+            {"min_workers": {"prefill": 1, "decode": -1}},
+            r"min_workers\.decode: got -1, expected >= 0",
+        ),
+        (
+            {"min_workers": {"prefill": 1, "decode": 5}, "max_workers": 4},
+            r"max_workers: got 4, expected >= min_workers \(5\), or None",
+        ),
+    ],
+)
+def test_wrong_limit_of_a_pool_is_named(limits: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        ScalingLimits(**limits)
+
+
+def test_pools_may_have_limits_of_their_own() -> None:
+    limits = ScalingLimits(1.0, {"prefill": 0, "decode": 2}, {"prefill": 4, "decode": None})
+    assert limits.of_pool("prefill") == (0, 4)
+    assert limits.of_pool("decode") == (2, None)
+    same = ScalingLimits(1.0, 1, 8)
+    assert same.of_pool("prefill") == same.of_pool("decode") == (1, 8)
+
+
 def test_numbers_of_numpy_are_limits() -> None:
     values: dict[str, Any] = {
         "tick_s": np.float32(5.0),

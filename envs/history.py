@@ -1,0 +1,135 @@
+"""The last few observations as one: what changed, and how fast."""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from aisim_gym.envs.metrics_entries import EpisodeNow
+from aisim_gym.envs.named_part import has_direct_form, make_part
+from aisim_gym.envs.observation import (
+    Observation,
+    SummaryObservation,
+    WorldObservation,
+    begin_episode,
+)
+from aisim_gym.envs.per_rank import PerRankObservation
+from aisim_gym.envs.step_outcome import StepOutcome
+from aisim_gym.fleet.world import World
+from aisim_gym.replay import FleetDescription, ScalingSnapshot
+from aisim_gym.spec.argument_checks import check_integer
+
+STACKED: Mapping[str, Callable[..., Observation]] = {
+    "summary": SummaryObservation,
+    "per_rank": PerRankObservation,
+}
+"""Observations that may be named in ``of``; the second only to be refused with a reason."""
+
+
+class Frame(NamedTuple):
+    """One observation of the past."""
+
+    at: float  # when, in whatever unit
+    values: NDArray[Any]
+    num_clipped: int
+
+
+class HistoryObservation:
+    """The last ``length`` observations in one vector, the oldest first.
+
+    At the start of an episode the first observation fills all places. To observe twice at the same
+    time replaces the newest one. ``info["obs_clipped"]`` counts the clipped entries of all places.
+    Observations that are no vectors are refused; ``gymnasium.wrappers.FrameStackObservation`` can
+    stack a ``Dict``.
+
+    Attributes:
+        of: The observation that is stacked.
+        names: Name of each entry: ``<name>_3_ago`` … ``<name>_0_ago``, if those stacked have names.
+        units: Unit of each entry, likewise.
+    """
+
+    def __init__(
+        self,
+        fleet: FleetDescription,
+        length: int = 4,
+        of: str | Mapping[str, Any] | Observation = "summary",
+    ) -> None:
+        """Build the observation.
+
+        Args:
+            fleet: For the observation that is stacked.
+            length: Observations to stack, >= 1.
+            of: The observation: name, mapping with ``name`` and parameters, or object.
+
+        Raises:
+            ValueError: If ``of`` is unknown or is no vector.
+        """
+        if check_integer("length", length, ">= 1") < 1:
+            raise ValueError(f"length: got {length}, expected >= 1")
+        self.of = make_part("of", of, STACKED, fleet, methods=("space", "observe"))
+        box = self.of.space()
+        if not isinstance(box, spaces.Box) or len(box.shape) != 1:
+            raise ValueError(
+                f"of: got an observation with the space {box}, expected a one-dimensional Box "
+                "(stack others with gymnasium.wrappers.FrameStackObservation)"
+            )
+        self._box = box
+        self._frames: deque[Frame] = deque(maxlen=int(length))
+        ages = [f"{age}_ago" for age in reversed(range(int(length)))]
+        names, units = (tuple(getattr(self.of, field, ())) for field in ("names", "units"))
+        self.names = tuple(f"{name}_{age}" for age in ages for name in names)
+        self.units = units * len(ages)
+
+    def space(self) -> spaces.Box:
+        """Return the box of the stacked observation, as often as there are places."""
+        length = cast(int, self._frames.maxlen)
+        low, high = np.tile(self._box.low, length), np.tile(self._box.high, length)
+        return spaces.Box(low, high, dtype=cast(Any, self._box.dtype))
+
+    def begin_episode(self) -> None:
+        """Forget the last episode."""
+        self._frames.clear()
+        begin_episode(self.of)
+
+    def observe(self, snapshot: ScalingSnapshot, episode: EpisodeNow) -> NDArray[Any]:
+        """Return the last observations, the present one included, not clipped."""
+        values = np.asarray(self.of.observe(snapshot, episode), np.float64)
+        if values.shape != self._box.shape:
+            raise ValueError(f"of: got shape {values.shape}, expected {self._box.shape}")
+        return self._with(Frame(snapshot.now_ms, values, 0))[0]
+
+    def _with(self, frame: Frame) -> tuple[NDArray[Any], int]:
+        """Remember a frame; return all of them stacked and how many entries are clipped."""
+        frames = self._frames
+        if frames and frames[-1].at == frame.at:
+            frames.pop()
+        elif not frames:
+            frames.extend([frame] * (cast(int, frames.maxlen) - 1))
+        frames.append(frame)
+        values = np.concatenate([each.values for each in frames])
+        return values, sum(each.num_clipped for each in frames)
+
+
+class WorldHistoryObservation(HistoryObservation):
+    """The same of an observation that can do without a snapshot."""
+
+    def observe_world(
+        self, world: World, horizon_ms: float, step: StepOutcome
+    ) -> tuple[NDArray[Any], int]:
+        """Return the last observations, clipped, and how many of their entries had to be."""
+        of = cast(WorldObservation, self.of)
+        values, num_clipped = of.observe_world(world, horizon_ms, step)
+        return self._with(Frame(float(world.clock.now_ms), values, num_clipped))
+
+
+def make_history(
+    fleet: FleetDescription, length: int = 4, of: str | Mapping[str, Any] | Observation = "summary"
+) -> HistoryObservation:
+    """Return the history, without need of snapshots if the observation it stacks needs none."""
+    history = HistoryObservation(fleet, length, of)
+    if has_direct_form(history.of, "observe", "observe_world"):
+        return WorldHistoryObservation(fleet, length, history.of)
+    return history
