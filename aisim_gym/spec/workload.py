@@ -21,6 +21,7 @@ from aisim_gym.spec.model import SpecModel
 from aisim_gym.spec.refusals import MisfitError
 from aisim_gym.spec.scalars import Count, Integer, Real, Refusal, RustType
 from aisim_gym.spec.synthetic import SyntheticSpec
+from aisim_gym.spec.traffic import TrafficSpec
 
 TraceFormat = Literal[
     "mooncake",
@@ -39,9 +40,9 @@ MULTI_FILE_FORMATS = frozenset({"dynamo"})
 
 
 AnyGenerator = Annotated[
-    GeneratorSpec | SyntheticSpec,
+    GeneratorSpec | SyntheticSpec | TrafficSpec,
     Field(discriminator="kind"),
-    RustType("a table with `kind`", "`chat-wave` or `synthetic`"),
+    RustType("a table with `kind`", "`chat-wave`, `synthetic` or `traffic`"),
 ]
 
 

@@ -7,6 +7,7 @@ arrays or lists                 :func:`requests_from_arrays`
 a Mooncake JSONL file or rows   :func:`read_mooncake`, :func:`requests_from_mooncake_rows`
 an Azure LLM inference CSV      :func:`read_azure_csv`
 a ``GeneratorSpec``             :func:`generate_requests`
+a ``TrafficSpec``               :func:`generate_requests`, :func:`stream_requests`
 a ``SyntheticSpec``             :func:`generate_synthetic`
 a ``WorkloadSpec``              :func:`load_workload`
 ==============================  =================================================
@@ -14,6 +15,7 @@ a ``WorkloadSpec``              :func:`load_workload`
 
 from aisim_gym.workload.arrays import requests_from_arrays
 from aisim_gym.workload.azure import read_azure_csv
+from aisim_gym.workload.expectations import describe_generator, longest_request, mean_rate_rps
 from aisim_gym.workload.generator import generate_requests
 from aisim_gym.workload.load import detect_trace_format, load_workload
 from aisim_gym.workload.mooncake import read_mooncake, requests_from_mooncake_rows
@@ -21,18 +23,23 @@ from aisim_gym.workload.mooncake_writer import write_mooncake
 from aisim_gym.workload.prompt_blocks import PromptBlocks, build_prompt_blocks
 from aisim_gym.workload.request_table import RequestTable
 from aisim_gym.workload.synthetic import generate_synthetic
+from aisim_gym.workload.traffic import stream_requests
 
 __all__ = [
     "PromptBlocks",
     "RequestTable",
     "build_prompt_blocks",
+    "describe_generator",
     "detect_trace_format",
     "generate_requests",
     "generate_synthetic",
     "load_workload",
+    "longest_request",
+    "mean_rate_rps",
     "read_azure_csv",
     "read_mooncake",
     "requests_from_arrays",
     "requests_from_mooncake_rows",
+    "stream_requests",
     "write_mooncake",
 ]

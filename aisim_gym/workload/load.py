@@ -3,17 +3,19 @@
 import json
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from aisim_gym.errors import UnsupportedError, WorkloadError
 from aisim_gym.spec.generator import GeneratorSpec
 from aisim_gym.spec.synthetic import SyntheticSpec
+from aisim_gym.spec.traffic import TrafficSpec
 from aisim_gym.spec.workload import WorkloadSpec
-from aisim_gym.workload.arrays import requests_from_arrays
 from aisim_gym.workload.azure import AZURE_HEADER, read_azure_csv
 from aisim_gym.workload.generator import generate_requests
 from aisim_gym.workload.mooncake import read_mooncake
 from aisim_gym.workload.request_table import RequestTable
+from aisim_gym.workload.speedup import speed_up_arrivals
 from aisim_gym.workload.synthetic import generate_synthetic
 from aisim_gym.workload.trace_file import (
     TracePath,
@@ -124,7 +126,9 @@ def _read_trace(spec: WorkloadSpec) -> RequestTable:
 
 
 def _generate(
-    spec: WorkloadSpec, generator: GeneratorSpec | SyntheticSpec, engine_block_size: int | None
+    spec: WorkloadSpec,
+    generator: GeneratorSpec | SyntheticSpec | TrafficSpec,
+    engine_block_size: int | None,
 ) -> RequestTable:
     ratio = 1.0 if spec.is_closed_loop else spec.arrival_speedup_ratio
     if isinstance(generator, SyntheticSpec):
@@ -132,12 +136,7 @@ def _generate(
     requests = generate_requests(generator)
     if ratio == 1.0:
         return requests
-    return requests_from_arrays(
-        requests.arrival_ms,
-        requests.input_tokens,
-        requests.output_tokens,
-        arrival_speedup_ratio=ratio,
-    )
+    return replace(requests, arrival_ms=speed_up_arrivals(requests.arrival_ms, ratio))
 
 
 def _warn_about_odd_rate(requests: RequestTable) -> None:
