@@ -24,6 +24,7 @@ from aisim_gym.workload import (
     RequestTable,
     detect_trace_format,
     load_workload,
+    longest_request,
     requests_from_arrays,
 )
 
@@ -358,14 +359,6 @@ def _generate(spec: WorkloadSpec) -> RequestTable:
         return load_workload(spec)
     except NoRequestsError:
         return requests_from_arrays([], [], [])
-
-
-def longest_request(spec: Any) -> tuple[int, int]:
-    from aisim_gym.workload.generator import CHAT_INPUT, CHAT_OUTPUT
-
-    return math.ceil(CHAT_INPUT.longest * spec.mean_input_tokens), math.ceil(
-        CHAT_OUTPUT.longest * spec.mean_output_tokens
-    )
 
 
 def _check_exists(number: int, num_episodes: int | None) -> None:

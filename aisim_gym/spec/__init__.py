@@ -23,6 +23,7 @@ from aisim_gym.spec.stages import (
 from aisim_gym.spec.synthetic import SyntheticSpec
 from aisim_gym.spec.ticks import TickSpec
 from aisim_gym.spec.timing import ExternalTiming, FixedTiming, PolynomialTiming, TimingModel
+from aisim_gym.spec.traffic import TrafficClass, TrafficSpec
 from aisim_gym.spec.workload import WorkloadSpec
 
 __all__ = [
@@ -49,6 +50,8 @@ __all__ = [
     "TickSpec",
     "TimingModel",
     "TokenizationSpec",
+    "TrafficClass",
+    "TrafficSpec",
     "TransferLinks",
     "TrtllmSpec",
     "UnsupportedSpecError",

@@ -21,6 +21,7 @@ from aisim_gym.spec.model import SpecModel
 from aisim_gym.spec.refusals import MisfitError
 from aisim_gym.spec.scalars import F64, U64, Count, Integer, Real, Refusal, RustType
 from aisim_gym.spec.synthetic import SyntheticSpec
+from aisim_gym.spec.traffic import TrafficSpec
 
 TraceFormat = Literal[
     "mooncake",
@@ -51,9 +52,9 @@ TIME_CHANGES = ("spread_ms", "start_s", "duration_s", "rate_scale")
 LENGTH_LIMITS = ("max_input_tokens", "max_total_tokens")
 
 AnyGenerator = Annotated[
-    GeneratorSpec | SyntheticSpec,
+    GeneratorSpec | SyntheticSpec | TrafficSpec,
     Field(discriminator="kind"),
-    RustType("a table with `kind`", "`chat-wave` or `synthetic`"),
+    RustType("a table with `kind`", "`chat-wave`, `synthetic` or `traffic`"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""Synthetic chat traffic: daily-wave arrivals with a spike, lengths as in production traces.
+"""Generators: chat traffic with a wave and a spike here, other traffic in ``workload.traffic``.
 
 Nothing here touches NumPy's global random state. Arrivals and lengths have random streams of their
 own, so that two specs that differ in mean lengths only have the same arrivals. Only the uniform,
@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 
 from aisim_gym.errors import NoRequestsError
 from aisim_gym.spec.generator import GeneratorSpec
+from aisim_gym.spec.traffic import TrafficSpec
 from aisim_gym.workload.arrays import requests_from_arrays
 from aisim_gym.workload.request_table import RequestTable
+from aisim_gym.workload.traffic import generate_traffic
 
 
 @dataclass(frozen=True)
@@ -60,16 +62,20 @@ CHAT_OUTPUT = LengthShape(
 """Answer lengths of chat: two modes, short answers and answers near the usual length limit."""
 
 
-def generate_requests(spec: GeneratorSpec) -> RequestTable:
+def generate_requests(spec: GeneratorSpec | TrafficSpec) -> RequestTable:
     """Return the requests of a synthetic workload; the same spec gives the same table everywhere.
 
-    Arrivals are a Poisson process with the rate of :func:`chat_wave_rate_rps`, in ms since the
-    start. Input and output lengths are independent of each other and of time, with means near
-    ``mean_input_tokens`` and ``mean_output_tokens``. Prompts share no blocks.
+    A ``TrafficSpec`` says itself what it is made of. Chat waves (``GeneratorSpec``) arrive in a
+    Poisson process with the rate of :func:`chat_wave_rate_rps`, in ms since the start; their input
+    and output lengths are independent of each other and of time, with means near
+    ``mean_input_tokens`` and ``mean_output_tokens``, and their prompts share no blocks.
 
     Raises:
         NoRequestsError: If not a single request arrives.
+        WorkloadError: If traffic is expected to have more than 50 million.
     """
+    if isinstance(spec, TrafficSpec):
+        return generate_traffic(spec)
     arrival_stream, length_stream = np.random.SeedSequence(spec.seed).spawn(2)
     arrival_s = _wave_arrivals(spec, np.random.Generator(np.random.PCG64(arrival_stream)))
     if arrival_s.size == 0:

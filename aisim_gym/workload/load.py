@@ -8,6 +8,7 @@ from pathlib import Path
 from aisim_gym.errors import UnsupportedError, WorkloadError
 from aisim_gym.spec.generator import GeneratorSpec
 from aisim_gym.spec.synthetic import SyntheticSpec
+from aisim_gym.spec.traffic import TrafficSpec
 from aisim_gym.spec.workload import TIME_UNIT_OF_FORMAT, TimeUnit, WorkloadSpec
 from aisim_gym.workload.azure import AZURE_HEADER, read_azure_csv
 from aisim_gym.workload.burstgpt import BURSTGPT_COLUMNS, read_burstgpt
@@ -159,7 +160,9 @@ def _read_trace(spec: WorkloadSpec) -> RequestTable:
 
 
 def _generate(
-    spec: WorkloadSpec, generator: GeneratorSpec | SyntheticSpec, engine_block_size: int | None
+    spec: WorkloadSpec,
+    generator: GeneratorSpec | SyntheticSpec | TrafficSpec,
+    engine_block_size: int | None,
 ) -> RequestTable:
     ratio = _speedup_ratio(spec)
     if isinstance(generator, SyntheticSpec):

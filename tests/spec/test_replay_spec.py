@@ -160,13 +160,13 @@ def replay_with(**fields: Any) -> ReplaySpec:
         ),
         (
             {"workload": {"generator": {"kind": "chat"}}},
-            "workload.generator.kind: unknown variant `chat`, expected `chat-wave` or `synthetic`; "
-            "did you mean `chat-wave`?",
+            "workload.generator.kind: unknown variant `chat`, expected one of `chat-wave`, "
+            "`synthetic`, `traffic`; did you mean `chat-wave`?",
         ),
         (
             {"workload": {"generator": 3}},
             "workload.generator: invalid type: integer `3`, expected a table with `kind` "
-            "(`chat-wave` or `synthetic`)",
+            "(`chat-wave`, `synthetic` or `traffic`)",
         ),
         (
             {"workload": {"generator": {"kind": "synthetic", "input_tokens": 0}}},
