@@ -93,10 +93,10 @@ class DisaggregatedEnv(ScalingEnv):
     ## Info
 
     Numbers only, the same keys after every step: ``now_s``; of this step ``duration_s``,
-    ``gpu_hours``, ``cost_usd``, ``arrived``, ``completed``, ``rejected``, ``good``,
+    ``gpu_hours``, ``gpu_usd``, ``arrived``, ``completed``, ``rejected``, ``good``,
     ``violations``, ``overdue_s``, ``churn``, ``action_refused`` (1: over ``max_gpus``, so targets
     were left as they are), ``obs_clipped`` (entries outside their bounds) and each
-    ``reward_<term>``; of the episode so far ``total_gpu_hours``, ``total_cost_usd``,
+    ``reward_<term>``; of the episode so far ``total_gpu_hours``, ``total_gpu_usd``,
     ``total_arrived``, ``total_completed``, ``total_rejected``, ``total_good``. A reward with
     constraints adds each ``cost_<name>`` and their sum ``cost``. ``reset()`` leaves out the terms
     of the reward. The last step adds ``is_success``: at least 95 % of the requests that arrived

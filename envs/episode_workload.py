@@ -18,7 +18,7 @@ import numpy as np
 from aisim_gym.envs.capacity import Lengths
 from aisim_gym.envs.ranges import corners, draw_values, has_ranges
 from aisim_gym.errors import NoRequestsError, WorkloadError
-from aisim_gym.spec import WorkloadSpec
+from aisim_gym.spec import GeneratorSpec, TrafficSpec, WorkloadSpec
 from aisim_gym.spec.argument_checks import check_number
 from aisim_gym.workload import (
     RequestTable,
@@ -135,7 +135,7 @@ class GeneratedWorkload:
     def lengths(self) -> Iterator[Lengths]:
         """Yield the longest prompt and output of every variant, as one request."""
         for spec in self._variants:
-            input_tokens, output_tokens = longest_request(spec.generator)
+            input_tokens, output_tokens = longest_request(_generator(spec))
             yield Lengths(
                 np.array([input_tokens], np.int64),
                 np.array([output_tokens], np.int64),
@@ -348,9 +348,13 @@ def _generator_spec(fields: Mapping[str, Any]) -> WorkloadSpec:
     return WorkloadSpec.from_data({"generator": dict(fields)}, at="workload")
 
 
+def _generator(spec: WorkloadSpec) -> GeneratorSpec | TrafficSpec:
+    assert isinstance(spec.generator, GeneratorSpec | TrafficSpec)
+    return spec.generator
+
+
 def _duration_s(spec: WorkloadSpec) -> float:
-    assert spec.generator is not None
-    return float(spec.generator.duration_s)
+    return _generator(spec).duration_s
 
 
 def _generate(spec: WorkloadSpec) -> RequestTable:

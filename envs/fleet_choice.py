@@ -65,7 +65,7 @@ def choose_fleet(
     elif engine is not None:
         raise ValueError("got fleet and engine, expected at most one of them")
     elif not isinstance(fleet, Mapping):
-        raise TypeError(f"fleet: got {fleet!r}, expected a mapping or None")
+        raise TypeError(f"fleet: got {fleet!r}, expected a table with `kind`, or None")
     chosen = dict(fleet)
     if initial_workers is not None:
         for pool, count in _per_pool("initial_workers", initial_workers, kind).items():

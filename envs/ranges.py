@@ -12,7 +12,7 @@ A table with exactly one of these keys is a range; it may stand anywhere in a wo
     >>> import numpy as np
     >>> table = {"kind": "chat-wave", "peak_rate_rps": {"integers": [10, 20]}}
     >>> draw_values(table, np.random.default_rng(4))
-    {'kind': 'chat-wave', 'peak_rate_rps': 18}
+    {'kind': 'chat-wave', 'peak_rate_rps': 17}
 """
 
 import itertools

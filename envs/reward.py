@@ -105,7 +105,7 @@ class CostSloReward(NamedReward):
     ===========  =====================================================  ======================
     term         value                                                  default weight
     ===========  =====================================================  ======================
-    gpus         ``-gpu_hour_weight * cost_usd``                             1
+    gpus         ``-gpu_hour_weight * gpu_usd``                             1
     violations   ``-violation_weight * violations``                     0.01 per request
     overdue      ``-overdue_weight * overdue_s``                        0 per request-second
     churn        ``-churn_weight * churn``                              0.001 per worker
@@ -128,7 +128,7 @@ class CostSloReward(NamedReward):
     def __call__(self, step: StepOutcome) -> Mapping[str, float]:
         """Return the four terms."""
         return {
-            "gpus": -self.gpu_hour_weight * step.cost_usd,
+            "gpus": -self.gpu_hour_weight * step.gpu_usd,
             "violations": -self.violation_weight * step.violations,
             "overdue": -self.overdue_weight * step.overdue_s,
             "churn": -self.churn_weight * step.churn,
@@ -171,7 +171,7 @@ class ConstrainedReward(NamedReward):
     ===========  =====================================================  ======================
     term         value                                                  default weight
     ===========  =====================================================  ======================
-    gpus         ``-gpu_hour_weight * cost_usd``                             1
+    gpus         ``-gpu_hour_weight * gpu_usd``                             1
     churn        ``-churn_weight * churn``                              0.001 per worker
     ===========  =====================================================  ======================
 
@@ -189,7 +189,7 @@ class ConstrainedReward(NamedReward):
     def __call__(self, step: StepOutcome) -> Mapping[str, float]:
         """Return the two terms."""
         return {
-            "gpus": -self.gpu_hour_weight * step.cost_usd,
+            "gpus": -self.gpu_hour_weight * step.gpu_usd,
             "churn": -self.churn_weight * step.churn,
         }
 
@@ -205,7 +205,7 @@ class LagrangianReward(ConstrainedReward):
     ===========  =====================================================  ======================
     term         value                                                  default weight
     ===========  =====================================================  ======================
-    gpus         ``-gpu_hour_weight * cost_usd``                             1
+    gpus         ``-gpu_hour_weight * gpu_usd``                             1
     churn        ``-churn_weight * churn``                              0.001 per worker
     constraint   ``-multiplier * excess``                               0.01 per request
     ===========  =====================================================  ======================

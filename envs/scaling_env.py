@@ -43,7 +43,7 @@ from aisim_gym.replay import (
 )
 from aisim_gym.replay.snapshot import take_snapshot
 from aisim_gym.spec import AggregatedFleet, FleetSpec, ReplaySpec
-from aisim_gym.spec.argument_checks import check_number
+from aisim_gym.spec.argument_checks import check_integer, check_number
 from aisim_gym.workload import RequestTable
 
 GRACE_S = 300.0
@@ -111,8 +111,8 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         self.metadata = {**self.metadata, "render_modes": modes_of(render_mode)}
         _check_slo("ttft_slo_ms", ttft_slo_ms)
         _check_slo("itl_slo_ms", itl_slo_ms)
-        if max_workers is None:
-            raise TypeError("max_workers: got None, expected integers: it bounds the action space")
+        if not isinstance(max_workers, Mapping):
+            check_integer("max_workers", max_workers, ">= min_workers: it bounds the action space")
         if not isinstance(capture_details, bool):
             raise TypeError(f"capture_details: got {capture_details!r}, expected True or False")
         self._spec = ReplaySpec.from_data(
@@ -445,7 +445,7 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         outcome = StepOutcome(
             duration_s=(now_ms - self._rewarded_until_ms) / 1000.0,
             gpu_hours=paid.gpu_hours - self._paid.gpu_hours,
-            cost_usd=paid.cost_usd - self._paid.cost_usd,
+            gpu_usd=paid.gpu_usd - self._paid.gpu_usd,
             arrived=outcomes.arrived,
             completed=outcomes.completed,
             rejected=outcomes.rejected,
@@ -468,8 +468,8 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
             return _Paid(gpu_hours, gpu_hours * self._prices["workers"])
         decode = now.decode_s * fleet.decode.gpus_per_worker / 3600.0
         prefill = now.prefill_s * fleet.prefill.gpus_per_worker / 3600.0
-        cost_usd = prefill * self._prices["prefill"] + decode * self._prices["decode"]
-        return _Paid(prefill + decode, cost_usd)
+        gpu_usd = prefill * self._prices["prefill"] + decode * self._prices["decode"]
+        return _Paid(prefill + decode, gpu_usd)
 
     def _info(
         self, outcome: StepOutcome, terms: dict[str, float], num_clipped: int
@@ -479,7 +479,7 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
             "now_s": self._fleet.now_ms / 1000.0,
             "duration_s": outcome.duration_s,
             "gpu_hours": outcome.gpu_hours,
-            "cost_usd": outcome.cost_usd,
+            "gpu_usd": outcome.gpu_usd,
             "arrived": outcome.arrived,
             "completed": outcome.completed,
             "rejected": outcome.rejected,
@@ -490,7 +490,7 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
             "action_refused": int(self._is_refused),
             "obs_clipped": num_clipped,
             "total_gpu_hours": self._paid.gpu_hours,
-            "total_cost_usd": self._paid.cost_usd,
+            "total_gpu_usd": self._paid.gpu_usd,
             "total_arrived": totals.arrived,
             "total_completed": totals.completed,
             "total_rejected": totals.rejected,
@@ -507,7 +507,7 @@ class _Paid(NamedTuple):
     """What the fleet has cost so far."""
 
     gpu_hours: float
-    cost_usd: float
+    gpu_usd: float
 
 
 def _check_slo(name: str, limit_ms: object) -> None:

@@ -11,7 +11,7 @@ class StepOutcome(NamedTuple):
     Attributes:
         duration_s: Simulated time.
         gpu_hours: GPU time that is paid for: starting, active and draining workers.
-        cost_usd: Its price.
+        gpu_usd: Its price.
         arrived: Requests that arrived.
         completed: Requests that completed.
         rejected: Requests that ended without completing.
@@ -26,7 +26,7 @@ class StepOutcome(NamedTuple):
 
     duration_s: float
     gpu_hours: float
-    cost_usd: float
+    gpu_usd: float
     arrived: int
     completed: int
     rejected: int

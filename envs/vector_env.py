@@ -29,7 +29,7 @@ class ScalingVectorEnv(SyncVectorEnv):
         >>> envs = gymnasium.make_vec("aisim_gym/Aggregated-v0", num_envs=2)
         >>> observations, infos = envs.reset(seed=1)
         >>> observations.shape, infos["arrived"].tolist()
-        ((2, 18), [0, 0])
+        ((2, 20), [0, 0])
         >>> envs.close()
 
     Attributes:

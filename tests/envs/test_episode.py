@@ -184,7 +184,7 @@ def test_workload_that_ends_before_the_first_tick_is_one_step(
     assert info["gpu_hours"] == pytest.approx(3 * env.replay.now_ms / 3.6e6)
 
 
-@pytest.mark.parametrize(("limit", "num_steps"), [(2, 2), (1000, 6), (-1, 6)])
+@pytest.mark.parametrize(("limit", "num_steps"), [(2, 2), (1000, 5), (-1, 5)])
 def test_time_limit_wrapper_counts_steps(env_id: str, limit: int, num_steps: int) -> None:
     traffic = {"duration_s": 60.0, "base_rate_rps": 1.0, "peak_rate_rps": 2.0}
     arguments: dict[str, Any] = {"workload": traffic, "tick_s": 10.0, "horizon_s": 80.0}

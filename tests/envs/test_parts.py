@@ -343,6 +343,7 @@ def test_latency_limit_must_be_a_positive_number(
         ),
         ({"min_workers": "1"}, "min_workers: got '1', expected an integer >= 0"),
         ({"max_gpus": 7.5}, "max_gpus: got 7.5, expected an integer >= 1, or None"),
+        ({"fleet": 5}, "fleet: got 5, expected a table with `kind`, or None"),
         ({"workload": 5}, "workload: got 5, expected the name of a preset, a mapping or None"),
         ({"trace": 5}, "trace: got 5, expected a path or None"),
         ({"capture_details": "no"}, "capture_details: got 'no', expected True or False"),
@@ -372,9 +373,8 @@ def test_arguments_of_a_wrong_type_are_refused(
         ),
         (
             {"workload": {"peak_rate_rps": 1}},
-            "peak_rate_rps must be at least base_rate_rps, got 1 and 3",
+            "workload.generator.peak_rate_rps must be at least base_rate_rps, got 1 and 3",
         ),
-        ({"fleet": 5}, "fleet: invalid type: integer `5`, expected a table with `kind`"),
     ],
 )
 def test_errors_in_tables_begin_with_the_argument(
