@@ -3,11 +3,15 @@
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from aisim_gym.profiles import load_profile
 from aisim_gym.spec.argument_checks import check_integer, check_number
 
 Kind = Literal["agg", "disagg"]
 
 STARTUP_S = 30.0
+KV_TRANSFER_GB_S = 50.0
+"""Bandwidth of a handoff between workers of a profile: a port of 400 Gbit/s per worker."""
+
 DEFAULT_GPU_HOUR_USD = 1.0
 
 COUNT_FIELDS: Mapping[Kind, Mapping[str, str]] = {
@@ -101,7 +105,8 @@ def gpu_hour_prices(
     prices = {}
     for pool, chosen in _engines(kind, engine).items():
         name = chosen.get("profile") if isinstance(chosen, Mapping) else chosen
-        prices[pool] = DEFAULT_GPU_HOUR_USD if name is None else load_profile(name).gpu_hour_usd
+        is_priced = name is not None
+        prices[pool] = load_profile(name).usd_per_gpu_hour if is_priced else DEFAULT_GPU_HOUR_USD
     return prices
 
 
@@ -113,6 +118,8 @@ def _built_fleet(kind: Kind, engine: str | Mapping[str, Any] | None) -> dict[str
         if chosen is None:
             chosen, launch = _DEFAULT_ENGINE, {"startup_time": STARTUP_S}
         fields = {"profile": chosen} if isinstance(chosen, str) else dict(chosen)
+        if "profile" in fields and pool == "prefill":
+            fields.setdefault("kv_transfer_bandwidth", KV_TRANSFER_GB_S)
         launch["engine"] = {**fields, "worker_type": _WORKER_TYPES[pool]}
         fleet[LAUNCH_FIELDS[kind][pool]] = launch
     return fleet

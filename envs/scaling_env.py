@@ -184,6 +184,21 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         return self._action
 
     @property
+    def observation_object(self) -> Observation:
+        """What an observation is read with."""
+        return self._observer.observation
+
+    @property
+    def workers_at_start(self) -> dict[str, int]:
+        """Workers at the start of an episode by reset option, prefill first."""
+        return {name: getattr(self._spec.fleet, f) for name, f in self.worker_options.items()}
+
+    @property
+    def longest_episode_s(self) -> float:
+        """Time in which requests may arrive in the longest episode."""
+        return self._workload.longest_s
+
+    @property
     def num_episodes(self) -> int | None:
         """How many different episodes there are; None without end."""
         return self._workload.num_episodes

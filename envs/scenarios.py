@@ -264,7 +264,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         "A new worker has an empty prefix cache, and one that drains takes its cache with it: "
         "every change of size costs prefill.",
         {
-            "engine": "h200-llama31-70b-fp8-tp4",
+            "engine": "h200-llama31-70b-fp8-tp2",
             "startup_s": 120.0,
             "initial_workers": 4,
             "max_workers": 10,
@@ -285,7 +285,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         "Six of ten prompt tokens are in a cache somewhere; decode has little to do, and sharing "
         "depends on how many workers the families are spread over.",
         {
-            "engine": "h200-llama31-8b-fp8",
+            "engine": "h100-llama31-8b",
             "startup_s": 60.0,
             "initial_workers": {"prefill": 2, "decode": 1},
             "max_workers": {"prefill": 8, "decode": 4},

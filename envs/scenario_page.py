@@ -1,0 +1,211 @@
+"""The manual of a scenario as a Markdown page, in the order of Gymnasium's own pages.
+
+Everything in a page comes from the scenario, its environment and the measured difficulty, so a page
+cannot say anything else than the code.
+"""
+
+import inspect
+import json
+from collections.abc import Mapping
+from importlib import resources
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from aisim_gym.envs.scaling_env import ScalingEnv
+from aisim_gym.envs.scenarios import Scenario
+
+DIFFICULTY_FILE = "difficulty.json"
+
+POOL_TITLES = {"agg": "one pool", "disagg": "prefill and decode pools"}
+
+
+def read_difficulty() -> dict[str, Any]:
+    """Return what baselines reach in each scenario, by id; ``experiments/difficulty.py`` makes it."""
+    text = resources.files("aisim_gym.envs").joinpath("data", DIFFICULTY_FILE).read_text("utf-8")
+    measured: dict[str, Any] = json.loads(text)
+    return measured
+
+
+def scenario_page(scenario: Scenario, measured: Mapping[str, Any] | None) -> str:
+    """Return the page of a scenario.
+
+    Args:
+        scenario: A registered one.
+        measured: Its part of :func:`read_difficulty`, None if it has not been measured.
+    """
+    env = gymnasium.make(scenario.id).unwrapped
+    assert isinstance(env, ScalingEnv)
+    manual = manual_sections(type(env))
+    parts = [
+        f"# {scenario.id.split('/')[1]}",
+        f"{scenario.summary} {scenario.challenge}",
+        _table(
+            ("", ""),
+            [
+                ("Action space", f"`{env.action_space}`"),
+                ("Observation space", f"`{_space_text(env.observation_space)}`"),
+                ("Make", f'`gymnasium.make("aisim_gym.envs:{scenario.id}")`'),
+            ],
+        ),
+        "## Description",
+        _fleet_text(scenario, env),
+        "## Action Space",
+        _action_text(scenario, env),
+        "## Observation Space",
+        _observation_text(env),
+        "## Rewards",
+        _section(manual["Rewards"]),
+        "## Starting State",
+        _start_text(env),
+        "## Episode End",
+        _section(manual["Episode End"]),
+        "## Arguments",
+        "The scenario is "
+        f"[`{type(env).__name__}`](../environments.md) with these arguments; any of them, and those "
+        "not listed, can be changed in `gymnasium.make`.",
+        "```json\n" + json.dumps(scenario.arguments, indent=2) + "\n```",
+        "## Splits",
+        _split_text(env),
+        "## Vectorized Environment",
+        f'`gymnasium.make_vec("{scenario.id}", num_envs=8)` runs the replays of all environments in '
+        "threads; `autoreset_mode` is `NextStep` (the default), `SameStep` or `Disabled`.",
+        "## Difficulty",
+        _difficulty_text(measured),
+        "## Version History",
+        "* v0: the first version.",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def manual_sections(env_class: type) -> dict[str, str]:
+    """Return the sections of the manual in a class's docstring, by heading."""
+    parts = inspect.cleandoc(env_class.__doc__ or "").split("\n## ")[1:]
+    return {heading: text.strip() for heading, _, text in (part.partition("\n") for part in parts)}
+
+
+def _section(text: str) -> str:
+    """Return reStructuredText of a docstring as Markdown."""
+    return text.replace("``", "`").replace(":mod:`", "`").replace(":class:`", "`")
+
+
+def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    lines += ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def _space_text(space: gymnasium.Space[Any]) -> str:
+    if isinstance(space, gymnasium.spaces.Box):
+        low, high = float(np.min(space.low)), float(np.max(space.high))
+        return f"Box({low:g}, {high:g}, {space.shape}, {space.dtype})"
+    return str(space)
+
+
+def _fleet_text(scenario: Scenario, env: ScalingEnv) -> str:
+    fleet = env.fleet_description
+    rows = []
+    roles = {"decode": fleet.decode} if fleet.prefill is None else {}
+    if fleet.prefill is not None:
+        roles = {"prefill": fleet.prefill, "decode": fleet.decode}
+    for pool, role in roles.items():
+        least, most = fleet.limits.of_pool("prefill" if pool == "prefill" else "decode")
+        rows.append(
+            (
+                pool if len(roles) > 1 else "workers",
+                f"{least}–{most}",
+                str(role.gpus_per_worker),
+                f"{role.startup_s:g} s",
+                f"{role.max_kv_tokens:,}",
+                str(role.max_seqs),
+            )
+        )
+    budget = fleet.limits.max_gpus
+    lines = [
+        f"Engine profile `{scenario.arguments['engine']}`, {POOL_TITLES[scenario.kind]}; a tick "
+        f"every {fleet.limits.tick_s:g} s, an episode of {env.longest_episode_s / 60.0:g} minutes of "
+        "traffic"
+        + (f", at most {budget} GPUs." if budget is not None else "."),
+        _table(
+            ("pool", "workers", "GPUs per worker", "start-up", "KV tokens", "running requests"), rows
+        ),
+        f"A request is good if its first token comes within {fleet.ttft_slo_ms:g} ms and its tokens "
+        f"follow every {fleet.itl_slo_ms:g} ms in the mean.",
+    ]
+    return "\n\n".join(lines)
+
+
+def _action_text(scenario: Scenario, env: ScalingEnv) -> str:
+    name = scenario.arguments.get("action", "targets")
+    name = name["name"] if isinstance(name, Mapping) else name
+    return (
+        f"`{env.action_space}`, kind `{name}`; how a choice becomes workers, and the other kinds: "
+        "[actions](../reference/actions.md)."
+    )
+
+
+def _observation_text(env: ScalingEnv) -> str:
+    part = env.observation_object
+    space = env.observation_space
+    assert isinstance(space, gymnasium.spaces.Box)
+    bounds = zip(space.low.tolist(), space.high.tolist(), strict=True)
+    rows = [
+        (str(i), f"`{name}`", unit, f"{low:g}", f"{high:g}")
+        for i, (name, unit, (low, high)) in enumerate(
+            zip(part.names, part.units, bounds, strict=True)
+        )
+    ]
+    return (
+        "A float32 vector. What the entries are, and the other observations: "
+        "[observations](../reference/observations.md).\n\n"
+        + _table(("Num", "Name", "Unit", "Min", "Max"), rows)
+    )
+
+
+def _start_text(env: ScalingEnv) -> str:
+    counts = ", ".join(f"{count} in {pool}" for pool, count in env.workers_at_start.items())
+    return (
+        f"Active workers: {counts}; no requests. The traffic begins at time 0 and the fleet runs to "
+        "the first tick. `reset(options=…)` can set another start: see "
+        "[environments](../environments.md)."
+    )
+
+
+def _split_text(env: ScalingEnv) -> str:
+    held_out = {
+        split: gymnasium.make(env.spec.id, split=split).unwrapped  # type: ignore[union-attr]
+        for split in ("validation", "test")
+    }
+    counts = {
+        split: other.num_episodes
+        for split, other in held_out.items()
+        if isinstance(other, ScalingEnv)
+    }
+    return (
+        '`split="train"` (the default) draws new traffic in every episode; `"validation"` and '
+        f'`"test"` have {counts["validation"]} and {counts["test"]} numbered episodes, the same for '
+        'everybody: `reset(options={"episode": 7})`.'
+    )
+
+
+def _difficulty_text(measured: Mapping[str, Any] | None) -> str:
+    if measured is None:
+        return "Not measured yet."
+    rows = [
+        (
+            row["policy"],
+            row["setting"],
+            f"{row['attainment']:.1%}",
+            f"{row['gpu_hours']:.2f}",
+            f"{row['reward']:.2f}",
+        )
+        for row in measured["rows"]
+    ]
+    return (
+        f"Means over {measured['episodes']} validation episodes, made by "
+        "`python experiments/difficulty.py`. `static` is the best fixed fleet by reward, found by "
+        "trying all; `hpa` is the horizontal pod autoscaler with its best target of a small grid. "
+        f"An episode takes {measured['cpu_s_per_episode']:.2g} s of processor time.\n\n"
+        + _table(("policy", "setting", "good requests", "GPU-hours", "reward"), rows)
+    )
