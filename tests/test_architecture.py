@@ -29,6 +29,7 @@ LAYERS = (
         "kernel_folder",
         "kernel_part",
     ),
+    ("profiles",),
     ("spec",),
     ("workload",),
     ("engine",),

@@ -42,6 +42,8 @@ class RankTables(Protocol):
     @property
     def contents(self) -> NDArray[np.int64]: ...  # noqa: D102
     @property
+    def timing_grids(self) -> NDArray[np.float64]: ...  # noqa: D102
+    @property
     def decode_times_ms(self) -> NDArray[np.float64]: ...  # noqa: D102
     @property
     def prefill_times_ms(self) -> NDArray[np.float64]: ...  # noqa: D102

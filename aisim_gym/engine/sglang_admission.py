@@ -125,7 +125,7 @@ def admit_prefills(
             break
     _return_partial(t, engine, rank, waiting, running, stalled_last)
     count = 0 if engine.role == ROLE_DECODE else admitted
-    work.end_ms = now_ms + prefill_ms(engine, count, ends, prefixes)
+    work.end_ms = now_ms + prefill_ms(engine, t.timing_grids, count, ends, prefixes)
     return admitted, _after(running, t.seqs, stalled_last)
 
 

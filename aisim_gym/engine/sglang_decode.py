@@ -100,7 +100,7 @@ def decode(
     while s != NONE:
         tokens += seq_length(t.seqs[s])
         s = t.seqs[s].next
-    work.end_ms = now_ms + decode_ms(engine, running.count, tokens)
+    work.end_ms = now_ms + decode_ms(engine, t.timing_grids, running.count, tokens)
     s = running.first
     while s != NONE:
         following = t.seqs[s].next

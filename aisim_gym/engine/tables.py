@@ -14,7 +14,7 @@ UNLIMITED = 1 << 60
 """Stands for a limit that is not set."""
 
 ROLE_AGGREGATED, ROLE_PREFILL, ROLE_DECODE = 0, 1, 2
-TIMING_POLYNOMIAL, TIMING_FIXED = 0, 1
+TIMING_POLYNOMIAL, TIMING_FIXED, TIMING_TABLE = 0, 1, 2
 
 SEQ_WAITING, SEQ_RUNNING, SEQ_PENDING, SEQ_RESERVED, SEQ_HELD, SEQ_ENDED = 0, 1, 2, 3, 4, 5
 SEQ_PREBUILT = 6
@@ -58,6 +58,16 @@ class EngineRow(Protocol):
     timing: I8  # TIMING_...
     fixed_prefill_ms: F8
     fixed_decode_ms: F8
+    table_clamps: I8  # 1: beyond a timing table its edge counts, 0: its outermost cells go on
+    table_rows_are_seqs: I8  # 1: rows of the decode table are sequences, 0: active tokens
+    prefill_floor_ms: F8  # least that a table yields
+    decode_floor_ms: F8
+    prefill_grid: I8  # where rows, columns and durations begin in the timing grids
+    prefill_rows: I8
+    prefill_columns: I8
+    decode_grid: I8  # the same for decodes
+    decode_rows: I8
+    decode_columns: I8
     prefill_speedup: F8  # 0: not scaled
     decode_speedup: F8  # product of both ratios; 0: not scaled
     max_prefill_tokens: I8  # page-rounded budget of a prefill pass (SGLang, like the next seven)

@@ -7,13 +7,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aisim_gym.engine.duration import phase_ms
-from aisim_gym.engine.tables import TIMING_FIXED, EngineRow
+from aisim_gym.engine.tables import TIMING_FIXED, TIMING_POLYNOMIAL, TIMING_TABLE, EngineRow
+from aisim_gym.engine.timing_table import table_decode_ms, table_prefill_ms
 from aisim_gym.kernel import kernel
 
 
 @kernel
 def cached_prefill_ms(
     engine: EngineRow,
+    grids: NDArray[np.float64],
     times_ms: NDArray[np.float64],
     count: int,
     prompt_ends: int,
@@ -23,6 +25,7 @@ def cached_prefill_ms(
 
     Args:
         engine: Role of the rank.
+        grids: Of the timing tables of all roles.
         times_ms: By the product that it depends on, as far as it goes; see
             :func:`cached_decode_ms`.
         count: As for :func:`prefill_ms`, like the next two.
@@ -32,19 +35,26 @@ def cached_prefill_ms(
     if count == 0:
         return 0.0
     at = count * (prompt_ends // count - prefix_tokens // count)
-    if at <= 0 or at >= len(times_ms) or engine.timing == TIMING_FIXED:
-        return prefill_ms(engine, count, prompt_ends, prefix_tokens)
+    if at <= 0 or at >= len(times_ms) or engine.timing != TIMING_POLYNOMIAL:
+        return prefill_ms(engine, grids, count, prompt_ends, prefix_tokens)
     if times_ms[at] == 0.0:
-        times_ms[at] = prefill_ms(engine, count, prompt_ends, prefix_tokens)
+        times_ms[at] = prefill_ms(engine, grids, count, prompt_ends, prefix_tokens)
     return float(times_ms[at])
 
 
 @kernel
-def prefill_ms(engine: EngineRow, count: int, prompt_ends: int, prefix_tokens: int) -> float:
+def prefill_ms(
+    engine: EngineRow,
+    grids: NDArray[np.float64],
+    count: int,
+    prompt_ends: int,
+    prefix_tokens: int,
+) -> float:
     """Return the prefill time of a pass in ms; 0 if the floored means leave no new token.
 
     Args:
         engine: Role of the rank.
+        grids: Of the timing tables of all roles.
         count: Requests with prompt tokens in the pass.
         prompt_ends: Sum of their prompt tokens known after the pass.
         prefix_tokens: Sum of their prompt tokens known before it.
@@ -56,6 +66,8 @@ def prefill_ms(engine: EngineRow, count: int, prompt_ends: int, prefix_tokens: i
         return 0.0
     if engine.timing == TIMING_FIXED:
         raw_ms = engine.fixed_prefill_ms
+    elif engine.timing == TIMING_TABLE:
+        raw_ms = table_prefill_ms(engine, grids, count * new_tokens, prefix_tokens // count)
     else:
         x = float(count * new_tokens)
         raw_ms = 4.209989e-07 * (x * x) + 1.518344e-02 * x + 1.650142e01
@@ -64,37 +76,45 @@ def prefill_ms(engine: EngineRow, count: int, prompt_ends: int, prefix_tokens: i
 
 @kernel
 def most_table_tokens(engine: EngineRow) -> int:
-    """Return the active tokens beyond which the decode time does not change."""
+    """Return the active tokens beyond which the decode time does not change; not for tables."""
     return 0 if engine.timing == TIMING_FIXED else engine.num_blocks * engine.block_size
 
 
 @kernel
 def cached_decode_ms(
-    engine: EngineRow, times_ms: NDArray[np.float64], count: int, active_tokens: int
+    engine: EngineRow,
+    grids: NDArray[np.float64],
+    times_ms: NDArray[np.float64],
+    count: int,
+    active_tokens: int,
 ) -> float:
     """Return :func:`decode_ms` of ``count`` >= 1, from a table where it is there already.
 
     Args:
         engine: Role of the rank.
+        grids: Of the timing tables of all roles.
         times_ms: By active tokens, as far as it goes; 0 where not known yet. Engines with the same
             timing share it, and threads may fill it together: they write the same.
         count: As for :func:`decode_ms`, like the next.
         active_tokens: Sum of their lengths before the step.
     """
     at = min(active_tokens, most_table_tokens(engine))
-    if at >= len(times_ms):
-        return decode_ms(engine, count, active_tokens)
+    if at >= len(times_ms) or engine.timing == TIMING_TABLE:
+        return decode_ms(engine, grids, count, active_tokens)
     if times_ms[at] == 0.0:
-        times_ms[at] = decode_ms(engine, count, active_tokens)
+        times_ms[at] = decode_ms(engine, grids, count, active_tokens)
     return float(times_ms[at])
 
 
 @kernel
-def decode_ms(engine: EngineRow, count: int, active_tokens: int) -> float:
+def decode_ms(
+    engine: EngineRow, grids: NDArray[np.float64], count: int, active_tokens: int
+) -> float:
     """Return the decode time of a pass in ms; 0 if nothing decodes.
 
     Args:
         engine: Role of the rank.
+        grids: Of the timing tables of all roles.
         count: Requests a decode step is charged for.
         active_tokens: Sum of their lengths before the step.
     """
@@ -102,6 +122,8 @@ def decode_ms(engine: EngineRow, count: int, active_tokens: int) -> float:
         return 0.0
     if engine.timing == TIMING_FIXED:
         raw_ms = engine.fixed_decode_ms
+    elif engine.timing == TIMING_TABLE:
+        raw_ms = table_decode_ms(engine, grids, count, active_tokens)
     else:
         used_frac = min(active_tokens / (engine.num_blocks * engine.block_size), 1.0)
         raw_ms = max(-25.74 * (used_frac * used_frac) + 54.01 * used_frac + 5.74, 1.0)

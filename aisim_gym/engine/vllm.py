@@ -171,6 +171,7 @@ def run_block_pass(
     pool = 0 if engine.role == ROLE_PREFILL else 1
     prefill_end_ms = now_ms + cached_prefill_ms(
         engine,
+        t.timing_grids,
         t.prefill_times_ms[pool],
         0 if engine.role == ROLE_DECODE else work.num_prefill,
         work.prompt_ends,
@@ -179,7 +180,11 @@ def run_block_pass(
     work.end_ms = prefill_end_ms
     if work.timed_decodes > 0:
         work.end_ms += cached_decode_ms(
-            engine, t.decode_times_ms[pool], work.timed_decodes, work.timed_tokens
+            engine,
+            t.timing_grids,
+            t.decode_times_ms[pool],
+            work.timed_decodes,
+            work.timed_tokens,
         )
 
 

@@ -23,11 +23,20 @@ from aisim_gym.engine.backend import (
     rows_for_decodes,
     steady_passes,
 )
+from aisim_gym.engine.duration import phase_ms
 from aisim_gym.engine.emission import begin_work
 from aisim_gym.engine.fpm import write_fpm
 from aisim_gym.engine.queue_load import copy_load
-from aisim_gym.engine.tables import NONE, PENDING, QUEUES_PER_RANK, RUNNING, WAITING
+from aisim_gym.engine.tables import (
+    NONE,
+    PENDING,
+    QUEUES_PER_RANK,
+    RUNNING,
+    TIMING_TABLE,
+    WAITING,
+)
 from aisim_gym.engine.timing import cached_decode_ms, most_table_tokens
+from aisim_gym.engine.timing_table import bounded_ms, cell_at, cell_ms, next_cell
 from aisim_gym.fleet.gauges import commit_gauges
 from aisim_gym.fleet.pass_ends import advance_pass_end, remove_pass_end
 from aisim_gym.fleet.request_seq import record_admission_of
@@ -279,6 +288,8 @@ def _write_ends(w: World, row: int, passes: int) -> int:
     times_ms = w.decode_times_ms[worker.pool]
     start_ms = w.clock.now_ms
     if engine.dp_size == 1:
+        if engine.timing == TIMING_TABLE:
+            return _write_ends_by_table(w, row, passes)
         count = int(w.ranks[worker.first_rank].steady_seqs)
         tokens = int(w.ranks[worker.first_rank].steady_tokens)
         cap = most_table_tokens(engine)
@@ -286,7 +297,7 @@ def _write_ends(w: World, row: int, passes: int) -> int:
             at = min(tokens, cap)
             pass_ms = times_ms[at] if at < len(times_ms) else 0.0
             if pass_ms == 0.0:
-                pass_ms = cached_decode_ms(engine, times_ms, count, tokens)
+                pass_ms = cached_decode_ms(engine, w.timing_grids, times_ms, count, tokens)
             end_ms = start_ms + pass_ms
             if end_ms <= start_ms:
                 return n
@@ -300,11 +311,49 @@ def _write_ends(w: World, row: int, passes: int) -> int:
             count = int(w.ranks[r].steady_seqs)
             if count > 0:
                 tokens = int(w.ranks[r].steady_tokens) + n * count
-                end_ms = max(end_ms, start_ms + cached_decode_ms(engine, times_ms, count, tokens))
+                pass_ms = cached_decode_ms(engine, w.timing_grids, times_ms, count, tokens)
+                end_ms = max(end_ms, start_ms + pass_ms)
         if end_ms <= start_ms:
             return n
         entries[log_start + ((entry + n) & mask)].end_ms = end_ms
         start_ms = end_ms
+    return passes
+
+
+@kernel
+def _write_ends_by_table(w: World, row: int, passes: int) -> int:
+    """Do the same for a worker of one rank with a timing table.
+
+    From pass to pass the context grows by one and the active tokens by as many as there are
+    sequences, so cells are only left forwards.
+    """
+    worker = w.workers[row]
+    engine = w.engines[worker.pool]
+    log = w.token_logs[row]
+    entries = w.log_entries
+    log_start, mask, entry = int(log.start), int(log.capacity) - 1, int(log.next)
+    grids, grid = w.timing_grids, int(engine.decode_grid)
+    rows, columns = int(engine.decode_rows), int(engine.decode_columns)
+    clamps, floor_ms = engine.table_clamps == 1, engine.decode_floor_ms
+    speedup = engine.decode_speedup
+    count = int(w.ranks[worker.first_rank].steady_seqs)
+    tokens = int(w.ranks[worker.first_rank].steady_tokens)
+    growth = 0.0 if engine.table_rows_are_seqs == 1 else float(count)
+    x = float(count if engine.table_rows_are_seqs == 1 else tokens)
+    y = float(tokens // count)
+    i, j = cell_at(grids, grid, rows, x), cell_at(grids, grid + rows, columns, y)
+    start_ms = w.clock.now_ms
+    for n in range(passes):
+        raw_ms = cell_ms(grids, grid, rows, columns, i, j, x, y, clamps)
+        end_ms = start_ms + phase_ms(bounded_ms(raw_ms, floor_ms), speedup)
+        if end_ms <= start_ms:
+            return n
+        entries[log_start + ((entry + n) & mask)].end_ms = end_ms
+        start_ms = end_ms
+        x += growth
+        y += 1.0
+        i = next_cell(grids, grid, rows, i, x)
+        j = next_cell(grids, grid + rows, columns, j, y)
     return passes
 
 

@@ -101,5 +101,6 @@ class World(Bundle):
     transfer_set: TransferSetRow
     transfers: Table[TransferRow]  # as many as requests; empty without shared links
     links: Table[LinkRow]  # by rank; likewise
+    timing_grids: NDArray[np.float64]  # of timing tables, where engines say; never written to
     decode_times_ms: NDArray[np.float64]  # (2, tokens) by pool: see cached_decode_ms
     prefill_times_ms: NDArray[np.float64]  # likewise: see cached_prefill_ms

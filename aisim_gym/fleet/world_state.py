@@ -68,6 +68,9 @@ from aisim_gym.metrics.token_log import EntryRow, TokenLogRow, settle_entries
 from aisim_gym.metrics.traffic_window import TrafficRow
 from aisim_gym.tables import Table, copy_table, grow_table, row_dtype
 
+SHARED_TABLES = ("timing_grids",)
+"""Copies of a state share them: nobody writes to them."""
+
 ONE_ROW_TABLES = ("clock", "arena", "session_heap", "encoder", "transfer_set")
 
 
@@ -126,6 +129,7 @@ class WorldState:
     transfer_set: Table[TransferSetRow]
     transfers: Table[TransferRow]
     links: Table[LinkRow]
+    timing_grids: NDArray[np.float64]
     _world: ClassVar[World | None] = None
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -190,7 +194,12 @@ class WorldState:
 
     def copy(self) -> Self:
         """Return an independent copy."""
-        return type(self)(**{name: table.copy() for name, table in self.tables().items()})
+        return type(self)(
+            **{
+                name: table if name in SHARED_TABLES else table.copy()
+                for name, table in self.tables().items()
+            }
+        )
 
     def make_room(self) -> None:
         """Grow the table that the clock asks for, at least to twice its size."""

@@ -20,6 +20,7 @@ from aisim_gym.engine.tables import (
     ROLE_PREFILL,
     TIMING_FIXED,
     TIMING_POLYNOMIAL,
+    TIMING_TABLE,
     UNLIMITED,
     ArenaRow,
     BlockRow,
@@ -30,7 +31,7 @@ from aisim_gym.engine.tables import (
     RankRow,
     SeqRow,
 )
-from aisim_gym.errors import UnsupportedError
+from aisim_gym.errors import SpecError, UnsupportedError
 from aisim_gym.fleet.action_queue import clear_queue
 from aisim_gym.fleet.pass_ends import PassEndRow
 from aisim_gym.fleet.tables import (
@@ -68,6 +69,7 @@ from aisim_gym.spec import (
     ReplaySpec,
 )
 from aisim_gym.spec.accept_rates import parse_accept_rates
+from aisim_gym.spec.timing_table import TimingTable
 from aisim_gym.tables import Table, make_table
 from aisim_gym.workload import RequestTable, build_prompt_blocks
 
@@ -91,15 +93,16 @@ def build_world(spec: ReplaySpec, requests: RequestTable, initial_tick_ms: float
     """
     fleet = spec.fleet
     engines = make_table(EngineRow, 2)
+    grids: list[NDArray[np.float64]] = []
     if isinstance(fleet, AggregatedFleet):
         counts = (0, fleet.num_workers)
         launches = [fleet.engine]
-        _fill_engine(engines[DECODE], fleet.engine, "fleet.engine")
+        _fill_engine(engines[DECODE], fleet.engine, grids, "fleet.engine")
     else:
         counts = (fleet.num_prefill_workers, fleet.num_decode_workers)
         launches = [fleet.prefill, fleet.decode]
-        _fill_engine(engines[PREFILL], fleet.prefill, "fleet.prefill")
-        _fill_engine(engines[DECODE], fleet.decode, "fleet.decode")
+        _fill_engine(engines[PREFILL], fleet.prefill, grids, "fleet.prefill")
+        _fill_engine(engines[DECODE], fleet.decode, grids, "fleet.decode")
     drafts = any(launch.engine.aic_nextn is not None for launch in launches)
     world_class = world_type(launches[0].engine.backend, drafts)
     backend = world_class.backend
@@ -150,6 +153,7 @@ def build_world(spec: ReplaySpec, requests: RequestTable, initial_tick_ms: float
         ready_sessions=make_table(TimerRow, num_sessions),
         think_ms=np.array(requests.delay_ms, np.float64),
         gauges=make_table(GaugeRow, num_ranks),
+        timing_grids=grids[0] if len(grids) == 1 else np.concatenate([np.zeros(0), *grids]),
         **make_stages(fleet, num_workers, num_ranks, len(requests)),
     )
     _fill_clock(state.clock[0], spec, initial_tick_ms, is_disaggregated)
@@ -167,7 +171,9 @@ def build_world(spec: ReplaySpec, requests: RequestTable, initial_tick_ms: float
     return state
 
 
-def _fill_engine(row: EngineRow, launch: LaunchSpec, path: str) -> None:
+def _fill_engine(
+    row: EngineRow, launch: LaunchSpec, grids: list[NDArray[np.float64]], path: str
+) -> None:
     engine = launch.engine
     row.role = _ROLES[engine.worker_type]
     row.dp_size = launch.dp_size
@@ -194,10 +200,11 @@ def _fill_engine(row: EngineRow, launch: LaunchSpec, path: str) -> None:
     elif isinstance(timing, PolynomialTiming):
         row.timing = TIMING_POLYNOMIAL
     else:
-        raise UnsupportedError(
-            f"{path}.engine.timing_model.type: got {timing.type!r}, "
-            "replayed are: 'polynomial', 'fixed'"
-        )
+        try:
+            table = timing.table
+        except SpecError as error:
+            raise type(error)(f"{path}.engine.timing_model: {error}") from None
+        fill_table_timing(row, table, grids)
     row.prefill_speedup = engine.speedup_ratio
     row.decode_speedup = engine.speedup_ratio * engine.decode_speedup_ratio
     row.startup_ms = (launch.startup_time or 0.0) * 1000.0
@@ -205,6 +212,30 @@ def _fill_engine(row: EngineRow, launch: LaunchSpec, path: str) -> None:
     row.transfer_gb_s = engine.kv_transfer_bandwidth or 0.0
     row.transfer_is_timed = int(row.transfer_bytes_per_token > 0 and row.transfer_gb_s > 0)
     row.transfers_missing_only = int(engine.kv_transfer_timing_mode == "destination_missing")
+
+
+def fill_table_timing(row: EngineRow, table: TimingTable, grids: list[NDArray[np.float64]]) -> None:
+    """Let an engine use a timing table, which is added to ``grids`` unless the last one equals it.
+
+    Roles of one profile have equal ones.
+
+    Args:
+        row: Modified in place.
+        table: What its passes take.
+        grids: Numbers of the tables of all roles so far, later one array; modified in place.
+    """
+    if not (grids and np.array_equal(grids[-1], table.flat)):
+        grids.append(table.flat)
+    row.timing = TIMING_TABLE
+    row.table_clamps = int(table.clamps)
+    row.table_rows_are_seqs = int(table.rows_are_sequences)
+    row.prefill_floor_ms = table.prefill_floor_ms
+    row.decode_floor_ms = table.decode_floor_ms
+    row.prefill_rows, row.prefill_columns = table.prefill.ms.shape
+    row.decode_rows, row.decode_columns = table.decode.ms.shape
+    row.prefill_grid = sum(len(grid) for grid in grids[:-1])
+    prefill = table.prefill
+    row.decode_grid = row.prefill_grid + len(prefill.rows) + len(prefill.columns) + prefill.ms.size
 
 
 def _limit(value: int | None) -> int:

@@ -22,12 +22,22 @@ from aisim_gym.spec.stages import (
 )
 from aisim_gym.spec.synthetic import SyntheticSpec
 from aisim_gym.spec.ticks import TickSpec
-from aisim_gym.spec.timing import ExternalTiming, FixedTiming, PolynomialTiming, TimingModel
+from aisim_gym.spec.timing import (
+    DecodeTable,
+    ExternalTiming,
+    FixedTiming,
+    PolynomialTiming,
+    PrefillTable,
+    TableTiming,
+    TimingModel,
+)
+from aisim_gym.spec.timing_sampling import interpolation_error, sample_timing
 from aisim_gym.spec.traffic import TrafficClass, TrafficSpec
 from aisim_gym.spec.workload import WorkloadSpec
 
 __all__ = [
     "AggregatedFleet",
+    "DecodeTable",
     "DetokenizationSpec",
     "DisaggregatedFleet",
     "DynamoSpec",
@@ -40,6 +50,7 @@ __all__ = [
     "LaunchSpec",
     "NegativeCountError",
     "PolynomialTiming",
+    "PrefillTable",
     "ReasoningSpec",
     "ReferenceArguments",
     "ReplaySpec",
@@ -47,6 +58,7 @@ __all__ = [
     "SlaSpec",
     "SyntheticArguments",
     "SyntheticSpec",
+    "TableTiming",
     "TickSpec",
     "TimingModel",
     "TokenizationSpec",
@@ -57,8 +69,10 @@ __all__ = [
     "UnsupportedSpecError",
     "WorkloadSpec",
     "dump_spec",
+    "interpolation_error",
     "load_spec",
     "parse_launch_config",
     "replay_spec_from_reference_arguments",
     "replay_spec_from_synthetic_arguments",
+    "sample_timing",
 ]

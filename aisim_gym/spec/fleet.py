@@ -1,11 +1,13 @@
 """The fleet: pools of workers and how they are launched (replay-runtime.md §6, §19)."""
 
-from typing import Annotated, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from aisim_gym.spec.launch import LaunchSpec
 from aisim_gym.spec.model import SpecModel
+from aisim_gym.spec.profiled_launch import with_role
 from aisim_gym.spec.refusals import MisfitError
 from aisim_gym.spec.scalars import Count, Refusal, RustType
 from aisim_gym.spec.stages import (
@@ -83,6 +85,15 @@ class DisaggregatedFleet(SpecModel):
     def block_size(self) -> int:
         """Tokens per KV block, as prompts are cut for the prefix cache; the same for both roles."""
         return self.prefill.engine.block_size
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_in_roles(cls, data: Any) -> Any:
+        """Let one profile serve both roles: its name does not say which."""
+        if not isinstance(data, Mapping):
+            return data
+        roles = ("prefill", "decode")
+        return {**data, **{role: with_role(data[role], role) for role in roles if role in data}}
 
     @model_validator(mode="after")
     def _check_roles_fit(self) -> Self:

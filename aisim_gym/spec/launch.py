@@ -7,12 +7,13 @@ This is what the reference's planners and replays take as ``*_engine_args``
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from aisim_gym.errors import SpecError
 from aisim_gym.spec.engine import EngineSpec
 from aisim_gym.spec.json_text import parse_json
 from aisim_gym.spec.model import ConfigStruct
+from aisim_gym.spec.profiled_launch import fill_in_profile
 from aisim_gym.spec.refusals import MisfitError
 from aisim_gym.spec.scalars import F64, U16, U32, U64, Flag, Text, Usize
 from aisim_gym.spec.wording import Wording
@@ -60,7 +61,9 @@ class LaunchSpec(ConfigStruct):
         unlisted=frozenset({"dynamo"}),
     )
 
-    engine: EngineSpec = Field(default=EngineSpec(), description="Config of every rank")
+    engine: EngineSpec = Field(
+        default=EngineSpec(), description="Config of every rank, or the name of an engine profile"
+    )
     dp_size: U32 = Field(default=1, gt=0, description="Ranks per worker, > 0")
     tensor_parallel_size: Usize = Field(
         default=1, gt=0, description="GPUs per rank, > 0; does not change scheduling"
@@ -87,7 +90,9 @@ class LaunchSpec(ConfigStruct):
 
     @model_validator(mode="before")
     @classmethod
-    def _note_explicit_blocks(cls, data: Any) -> Any:
+    def _fill_in_profile(cls, data: Any, info: ValidationInfo) -> Any:
+        """Replace the name of an engine profile by its values; then look what was given."""
+        data = fill_in_profile(data, (info.context or {}).get("folder"))
         if not isinstance(data, Mapping) or "num_gpu_blocks_is_explicit" in data:
             return data
         engine = data.get("engine")

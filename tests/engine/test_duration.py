@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from aisim_gym.engine.duration import nanoseconds, phase_ms, seconds_of
+from aisim_gym.engine.duration import KEPT_NS, nanoseconds, phase_ms, seconds_of
 
 LONGEST_S = 9e6
 """Beyond 2**53 ns, 104 days, a double no longer tells whole nanoseconds apart."""
@@ -73,3 +73,25 @@ def test_phase_is_rounded_before_and_after_the_speed_up(raw_ms: float, ratio: fl
 @given(st.floats(0.0, 1e6))
 def test_speed_up_of_zero_means_not_scaled(raw_ms: float) -> None:
     assert phase_ms(raw_ms, 0.0) == phase_ms(raw_ms, 1.0)
+
+
+@given(st.one_of(st.integers(0, KEPT_NS - 1), st.integers(1, 50).map(lambda k: KEPT_NS - k)))
+@example(KEPT_NS - 1)
+def test_short_durations_come_back_from_seconds_and_from_milliseconds(ns: int) -> None:
+    """Why ``phase_ms`` rounds them once: the proof is at ``KEPT_NS``."""
+    seconds = seconds_of(ns)
+    assert nanoseconds(seconds) == nanoseconds(seconds / 1.0) == ns
+    assert nanoseconds((seconds * 1000.0) / 1000.0) == ns
+
+
+def test_short_durations_come_back_wherever_seconds_or_exponents_change() -> None:
+    """The relative error of a double is largest just above a power of two."""
+    edges = {2**k + d for k in range(50) for d in range(-40, 41)}
+    edges |= {
+        s * 10**9 + d for s in (0, 1, 2, 3, 7, 1023, 1024, 1025, 524_288) for d in range(-40, 41)
+    }
+    edges |= {2**k * 10**9 + d for k in range(20) for d in range(-40, 41)}
+    edges |= {KEPT_NS - d for d in range(1, 4001)}
+    for ns in edges:
+        if 0 <= ns < KEPT_NS:
+            assert nanoseconds((seconds_of(ns) * 1000.0) / 1000.0) == ns

@@ -10,6 +10,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 from support.fleets import BLOCK_SIZE, Tick
+from support.timing_tables import timing_tables
 
 from aisim_gym.errors import ReplayError
 from aisim_gym.replay import Replay, ScalingDecision, ScalingSnapshot
@@ -127,6 +128,7 @@ FIXED_MS = st.sampled_from([0.0, 1.0, 3.0, 7.5])
 TIMINGS: st.SearchStrategy[dict[str, Any]] = st.one_of(
     st.builds(lambda p, d: {"type": "fixed", "prefill_ms": p, "decode_ms": d}, FIXED_MS, FIXED_MS),
     st.just({"type": "polynomial"}),
+    timing_tables(),
 )
 
 

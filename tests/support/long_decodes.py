@@ -4,6 +4,7 @@ from random import Random
 from typing import Any
 
 from hypothesis import strategies as st
+from support.timing_tables import timing_tables
 from support.two_modes import Script
 
 from aisim_gym.replay import ScalingDecision, ScalingSnapshot
@@ -85,7 +86,7 @@ def _specs(draw: st.DrawFn, backend: str, longest: tuple[int, int]) -> ReplaySpe
         ),
         "max_num_seqs": draw(st.sampled_from([64, 2, 5])),
         "enable_prefix_caching": draw(st.sampled_from([True, True, True, False])),
-        "timing_model": draw(st.one_of(POLYNOMIAL, POLYNOMIAL, FIXED_TIMINGS)),
+        "timing_model": draw(st.one_of(POLYNOMIAL, timing_tables(), FIXED_TIMINGS)),
     }
     if backend == "sglang":
         engine["sglang"] = {

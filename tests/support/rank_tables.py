@@ -103,6 +103,7 @@ class RankTables:
         self.entry_heads = make_heads()
         self.nodes: Table[NodeRow] = make_table(NodeRow, 0)
         self.draws = np.zeros((1, WORDS_PER_BLOCK), np.int64)
+        self.timing_grids = np.zeros(0)
         self.decode_times_ms = np.zeros((2, 64))
         self.prefill_times_ms = np.zeros((2, 64))
         self.queues: Table[QueueRow] = make_table(QueueRow, QUEUES_PER_RANK)

@@ -1,0 +1,66 @@
+"""Launch configs that name an engine profile: its values take the place of the name.
+
+``engine = "h100-llama31-8b"`` is the profile as it is, ``engine = {profile = "…", …}`` changes
+some of its fields. What a spec holds, and writes, are the values.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from aisim_gym.errors import SpecError
+from aisim_gym.profiles import load_profile
+from aisim_gym.spec.refusals import MisfitError
+
+
+def with_role(launch: Any, worker_type: str) -> Any:
+    """Return a launch config whose profile, if it has one, serves a role unless it says which."""
+    changes = _changes(launch)
+    if changes is None or "worker_type" in changes:
+        return launch
+    return {**launch, "engine": {**changes, "worker_type": worker_type}}
+
+
+def fill_in_profile(launch: Any, folder: Path | None) -> Any:
+    """Return a launch config with the values of its profile, if it has one, for what is not given.
+
+    They are the engine's fields, ``tensor_parallel_size`` and ``startup_time``; of a prefill worker
+    the bytes per token of a handoff, too.
+
+    Args:
+        launch: Plain data.
+        folder: Where the path of a profile starts.
+
+    Raises:
+        MisfitError: If there is no such profile.
+    """
+    changes = _changes(launch)
+    if changes is None:
+        return launch
+    name = changes.pop("profile")
+    if not isinstance(name, str | os.PathLike):
+        raise MisfitError("engine.profile", f"got {name!r}, expected a name or a path")
+    try:
+        profile = load_profile(name, folder)
+    except SpecError as error:
+        raise MisfitError("engine", str(error)) from error
+    block_size = changes.get("block_size")
+    is_size = isinstance(block_size, int) and block_size > 0  # others are refused later
+    engine = profile.engine_settings(block_size if is_size else None)
+    if changes.get("worker_type") == "prefill" and "kv_bytes_per_token" not in changes:
+        engine["kv_transfer_bytes_per_token"] = profile.kv_transfer_bytes_per_token
+    return {
+        "tensor_parallel_size": profile.tensor_parallel_size,
+        "startup_time": profile.startup_s,
+        **launch,
+        "engine": {**engine, **changes},
+    }
+
+
+def _changes(launch: Any) -> dict[str, Any] | None:
+    """Return the profile of a launch config and the fields to change; None without a profile."""
+    engine = launch.get("engine") if isinstance(launch, Mapping) else None
+    if isinstance(engine, str):
+        return {"profile": engine}
+    return dict(engine) if isinstance(engine, Mapping) and "profile" in engine else None
