@@ -125,10 +125,10 @@ def _fleet_text(scenario: Scenario, env: ScalingEnv) -> str:
     lines = [
         f"Engine profile `{scenario.arguments['engine']}`, {POOL_TITLES[scenario.kind]}; a tick "
         f"every {fleet.limits.tick_s:g} s, an episode of {env.longest_episode_s / 60.0:g} minutes of "
-        "traffic"
-        + (f", at most {budget} GPUs." if budget is not None else "."),
+        "traffic" + (f", at most {budget} GPUs." if budget is not None else "."),
         _table(
-            ("pool", "workers", "GPUs per worker", "start-up", "KV tokens", "running requests"), rows
+            ("pool", "workers", "GPUs per worker", "start-up", "KV tokens", "running requests"),
+            rows,
         ),
         f"A request is good if its first token comes within {fleet.ttft_slo_ms:g} ms and its tokens "
         f"follow every {fleet.itl_slo_ms:g} ms in the mean.",

@@ -45,17 +45,17 @@ SCENARIOS: tuple[Scenario, ...] = (
         "aisim_gym/ChatSteady-v0",
         "agg",
         "An 8B model on L40S GPUs serves chat whose rate is constant but unknown.",
-        "The rate of an episode is drawn on a log scale from 3 to 25 requests/s: the agent has to "
+        "The rate of an episode is drawn on a log scale from 3 to 20 requests/s: the agent has to "
         "find the right size and then keep still.",
         {
-            "engine": "l40s-llama31-8b",
+            "engine": {"profile": "l40s-llama31-8b", "max_num_batched_tokens": 2048},
             "startup_s": 45.0,
             "initial_workers": 3,
             "max_workers": 10,
-            "workload": _chat(kind="poisson", rate_rps={"log_uniform": [3.0, 25.0]}),
+            "workload": _chat(kind="poisson", rate_rps={"log_uniform": [3.0, 20.0]}),
             "tick_s": 30.0,
             "ttft_slo_ms": 2000.0,
-            "itl_slo_ms": 80.0,
+            "itl_slo_ms": 100.0,
         },
     ),
     Scenario(
@@ -133,7 +133,7 @@ SCENARIOS: tuple[Scenario, ...] = (
             },
             "tick_s": 10.0,
             "ttft_slo_ms": 3000.0,
-            "itl_slo_ms": 150.0,
+            "itl_slo_ms": 500.0,
         },
     ),
     Scenario(
@@ -170,9 +170,9 @@ SCENARIOS: tuple[Scenario, ...] = (
         "Weights come from a remote store. Whoever waits until the fleet is full is ten minutes "
         "late.",
         {
-            "engine": "h100-qwen3-32b-tp2",
+            "engine": {"profile": "h100-qwen3-32b-tp2", "max_num_batched_tokens": 2048},
             "startup_s": 480.0,
-            "initial_workers": 2,
+            "initial_workers": 3,
             "max_workers": 10,
             "workload": {
                 **_chat(
@@ -186,7 +186,7 @@ SCENARIOS: tuple[Scenario, ...] = (
             },
             "tick_s": 30.0,
             "ttft_slo_ms": 2000.0,
-            "itl_slo_ms": 40.0,
+            "itl_slo_ms": 60.0,
         },
     ),
     Scenario(
@@ -196,9 +196,9 @@ SCENARIOS: tuple[Scenario, ...] = (
         "There is one week. Monday to Wednesday are for training, Thursday for validation, Friday "
         "for tests; an episode is half a day from anywhere in them.",
         {
-            "engine": "h100-llama31-8b",
+            "engine": {"profile": "h100-llama31-8b", "max_num_batched_tokens": 2048},
             "startup_s": 60.0,
-            "initial_workers": 2,
+            "initial_workers": 3,
             "max_workers": 8,
             "workload": {
                 **_chat(
@@ -225,7 +225,7 @@ SCENARIOS: tuple[Scenario, ...] = (
             "episode_s": 3600.0,
             "tick_s": 30.0,
             "ttft_slo_ms": 500.0,
-            "itl_slo_ms": 20.0,
+            "itl_slo_ms": 30.0,
         },
     ),
     Scenario(
@@ -264,7 +264,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         "A new worker has an empty prefix cache, and one that drains takes its cache with it: "
         "every change of size costs prefill.",
         {
-            "engine": "h200-llama31-70b-fp8-tp2",
+            "engine": {"profile": "h200-llama31-70b-fp8-tp2", "max_num_batched_tokens": 2048},
             "startup_s": 120.0,
             "initial_workers": 4,
             "max_workers": 10,
@@ -275,7 +275,7 @@ SCENARIOS: tuple[Scenario, ...] = (
             },
             "tick_s": 30.0,
             "ttft_slo_ms": 10000.0,
-            "itl_slo_ms": 100.0,
+            "itl_slo_ms": 150.0,
         },
     ),
     Scenario(
@@ -292,7 +292,7 @@ SCENARIOS: tuple[Scenario, ...] = (
             "workload": {
                 "preset": "mooncake-toolagent",
                 "duration_s": 1800.0,
-                "rate_scale": {"uniform": [1.0, 4.0]},
+                "rate_scale": {"uniform": [0.5, 2.0]},
             },
             "tick_s": 15.0,
             "ttft_slo_ms": 2000.0,
@@ -314,7 +314,7 @@ SCENARIOS: tuple[Scenario, ...] = (
             "workload": {
                 "preset": "servegen-large-clients",
                 "duration_s": 1800.0,
-                "rate_scale": {"uniform": [0.5, 1.5]},
+                "rate_scale": {"uniform": [0.3, 1.0]},
             },
             "tick_s": 15.0,
             "ttft_slo_ms": 2000.0,
@@ -328,14 +328,14 @@ SCENARIOS: tuple[Scenario, ...] = (
         "One worker more or less hardly matters; what matters is to follow a swing of 40 workers "
         "with 64 choices per action.",
         {
-            "engine": "l40s-llama31-8b",
+            "engine": {"profile": "l40s-llama31-8b", "max_num_batched_tokens": 2048},
             "startup_s": 60.0,
             "initial_workers": 30,
             "max_workers": 64,
             "workload": {
                 **_chat(
                     kind="diurnal",
-                    mean_rps={"uniform": [70.0, 130.0]},
+                    mean_rps={"uniform": [50.0, 100.0]},
                     day_s=1800.0,
                     start_h={"uniform": [0.0, 24.0]},
                     harmonics=[{"amplitude": 0.5, "peak_h": 14.0}],
@@ -348,7 +348,7 @@ SCENARIOS: tuple[Scenario, ...] = (
             "action": {"name": "box"},
             "tick_s": 30.0,
             "ttft_slo_ms": 2000.0,
-            "itl_slo_ms": 80.0,
+            "itl_slo_ms": 100.0,
         },
     ),
     Scenario(
@@ -360,7 +360,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         {
             "engine": "h100-llama31-70b-tp4",
             "startup_s": 60.0,
-            "initial_workers": {"prefill": 2, "decode": 1},
+            "initial_workers": {"prefill": 3, "decode": 2},
             "max_workers": {"prefill": 6, "decode": 4},
             "workload": {
                 "kind": "traffic",
