@@ -22,7 +22,10 @@ POOL_TITLES = {"agg": "one pool", "disagg": "prefill and decode pools"}
 
 
 def read_difficulty() -> dict[str, Any]:
-    """Return what baselines reach in each scenario, by id; ``experiments/difficulty.py`` makes it."""
+    """Return what baselines reach in each scenario, by name without namespace.
+
+    ``experiments/difficulty.py`` makes the file.
+    """
     text = resources.files("aisim_gym.envs").joinpath("data", DIFFICULTY_FILE).read_text("utf-8")
     measured: dict[str, Any] = json.loads(text)
     return measured
@@ -62,15 +65,14 @@ def scenario_page(scenario: Scenario, measured: Mapping[str, Any] | None) -> str
         "## Episode End",
         _section(manual["Episode End"]),
         "## Arguments",
-        "The scenario is "
-        f"[`{type(env).__name__}`](../environments.md) with these arguments; any of them, and those "
-        "not listed, can be changed in `gymnasium.make`.",
+        f"The scenario is [`{type(env).__name__}`](../environments.md) with these arguments. Any of "
+        "them, and those not listed, can be changed in `gymnasium.make`.",
         "```json\n" + json.dumps(scenario.arguments, indent=2) + "\n```",
         "## Splits",
         _split_text(env),
         "## Vectorized Environment",
-        f'`gymnasium.make_vec("{scenario.id}", num_envs=8)` runs the replays of all environments in '
-        "threads; `autoreset_mode` is `NextStep` (the default), `SameStep` or `Disabled`.",
+        f'`gymnasium.make_vec("{scenario.id}", num_envs=8)` runs the replays of all environments '
+        "in threads; `autoreset_mode` is `NextStep` (the default), `SameStep` or `Disabled`.",
         "## Difficulty",
         _difficulty_text(measured),
         "## Version History",
@@ -114,7 +116,7 @@ def _fleet_text(scenario: Scenario, env: ScalingEnv) -> str:
         rows.append(
             (
                 pool if len(roles) > 1 else "workers",
-                f"{least}–{most}",
+                f"{least} to {most}",
                 str(role.gpus_per_worker),
                 f"{role.startup_s:g} s",
                 f"{role.max_kv_tokens:,}",
@@ -123,17 +125,22 @@ def _fleet_text(scenario: Scenario, env: ScalingEnv) -> str:
         )
     budget = fleet.limits.max_gpus
     lines = [
-        f"Engine profile `{scenario.arguments['engine']}`, {POOL_TITLES[scenario.kind]}; a tick "
-        f"every {fleet.limits.tick_s:g} s, an episode of {env.longest_episode_s / 60.0:g} minutes of "
-        "traffic" + (f", at most {budget} GPUs." if budget is not None else "."),
+        f"Engine profile `{_profile_name(scenario)}`, {POOL_TITLES[scenario.kind]}; a tick every "
+        f"{fleet.limits.tick_s:g} s, {env.longest_episode_s / 60.0:g} minutes of traffic per episode"
+        + (f", at most {budget} GPUs." if budget is not None else "."),
         _table(
             ("pool", "workers", "GPUs per worker", "start-up", "KV tokens", "running requests"),
             rows,
         ),
-        f"A request is good if its first token comes within {fleet.ttft_slo_ms:g} ms and its tokens "
-        f"follow every {fleet.itl_slo_ms:g} ms in the mean.",
+        f"A request is good if its first token comes within {fleet.ttft_slo_ms:g} ms and the mean "
+        f"gap between its tokens is at most {fleet.itl_slo_ms:g} ms.",
     ]
     return "\n\n".join(lines)
+
+
+def _profile_name(scenario: Scenario) -> str:
+    engine = scenario.arguments["engine"]
+    return str(engine["profile"] if isinstance(engine, Mapping) else engine)
 
 
 def _action_text(scenario: Scenario, env: ScalingEnv) -> str:
@@ -166,26 +173,23 @@ def _observation_text(env: ScalingEnv) -> str:
 def _start_text(env: ScalingEnv) -> str:
     counts = ", ".join(f"{count} in {pool}" for pool, count in env.workers_at_start.items())
     return (
-        f"Active workers: {counts}; no requests. The traffic begins at time 0 and the fleet runs to "
-        "the first tick. `reset(options=…)` can set another start: see "
+        f"Active workers: {counts}; no requests. The traffic begins at time 0 and the fleet runs "
+        "to the first tick. `reset(options=…)` can set another start: see "
         "[environments](../environments.md)."
     )
 
 
 def _split_text(env: ScalingEnv) -> str:
-    held_out = {
-        split: gymnasium.make(env.spec.id, split=split).unwrapped  # type: ignore[union-attr]
-        for split in ("validation", "test")
-    }
-    counts = {
-        split: other.num_episodes
-        for split, other in held_out.items()
-        if isinstance(other, ScalingEnv)
-    }
+    assert env.spec is not None
+    counts = []
+    for split in ("validation", "test"):
+        held_out = gymnasium.make(env.spec.id, split=split).unwrapped
+        assert isinstance(held_out, ScalingEnv)
+        counts.append(str(held_out.num_episodes))
     return (
         '`split="train"` (the default) draws new traffic in every episode; `"validation"` and '
-        f'`"test"` have {counts["validation"]} and {counts["test"]} numbered episodes, the same for '
-        'everybody: `reset(options={"episode": 7})`.'
+        f'`"test"` have {" and ".join(counts)} numbered episodes, the same for everybody: '
+        '`reset(options={"episode": 1})`.'
     )
 
 

@@ -45,14 +45,14 @@ SCENARIOS: tuple[Scenario, ...] = (
         "aisim_gym/ChatSteady-v0",
         "agg",
         "An 8B model on L40S GPUs serves chat whose rate is constant but unknown.",
-        "The rate of an episode is drawn on a log scale from 3 to 20 requests/s: the agent has to "
+        "The rate of an episode is drawn on a log scale from 4 to 40 requests/s: the agent has to "
         "find the right size and then keep still.",
         {
             "engine": {"profile": "l40s-llama31-8b", "max_num_batched_tokens": 2048},
             "startup_s": 45.0,
             "initial_workers": 3,
             "max_workers": 10,
-            "workload": _chat(kind="poisson", rate_rps={"log_uniform": [3.0, 20.0]}),
+            "workload": _chat(kind="poisson", rate_rps={"log_uniform": [4.0, 40.0]}),
             "tick_s": 30.0,
             "ttft_slo_ms": 2000.0,
             "itl_slo_ms": 100.0,
@@ -73,7 +73,7 @@ SCENARIOS: tuple[Scenario, ...] = (
             "workload": {
                 **_chat(
                     kind="diurnal",
-                    mean_rps={"uniform": [10.0, 20.0]},
+                    mean_rps={"uniform": [15.0, 30.0]},
                     day_s=3600.0,
                     start_h={"uniform": [0.0, 24.0]},
                     harmonics=[
@@ -151,7 +151,7 @@ SCENARIOS: tuple[Scenario, ...] = (
             "max_gpus": 32,
             "workload": _chat(
                 kind="flash-crowd",
-                base_rps={"uniform": [5.0, 9.0]},
+                base_rps={"uniform": [8.0, 14.0]},
                 factor={"uniform": [2.0, 5.0]},
                 at_s={"uniform": [300.0, 1200.0]},
                 hold_s={"uniform": [120.0, 300.0]},
@@ -177,8 +177,8 @@ SCENARIOS: tuple[Scenario, ...] = (
             "workload": {
                 **_chat(
                     kind="ramp",
-                    from_rps={"uniform": [3.0, 8.0]},
-                    to_rps={"uniform": [15.0, 30.0]},
+                    from_rps={"uniform": [5.0, 12.0]},
+                    to_rps={"uniform": [25.0, 50.0]},
                     at_s={"uniform": [300.0, 1200.0]},
                     ramp_s={"uniform": [300.0, 1200.0]},
                 ),
@@ -203,7 +203,7 @@ SCENARIOS: tuple[Scenario, ...] = (
             "workload": {
                 **_chat(
                     kind="diurnal",
-                    mean_rps=24.0,
+                    mean_rps=40.0,
                     day_s=7200.0,
                     harmonics=[
                         {"amplitude": 0.6, "peak_h": 14.0},
@@ -314,7 +314,7 @@ SCENARIOS: tuple[Scenario, ...] = (
             "workload": {
                 "preset": "servegen-large-clients",
                 "duration_s": 1800.0,
-                "rate_scale": {"uniform": [0.3, 1.0]},
+                "rate_scale": {"uniform": [0.4, 1.2]},
             },
             "tick_s": 15.0,
             "ttft_slo_ms": 2000.0,
@@ -368,24 +368,24 @@ SCENARIOS: tuple[Scenario, ...] = (
                 "rate_scale": {"log_uniform": [0.7, 1.4]},
                 "arrivals": {
                     "choice": [
-                        {"kind": "poisson", "rate_rps": 12.0},
+                        {"kind": "poisson", "rate_rps": 24.0},
                         {
                             "kind": "wandering",
-                            "mean_rps": 12.0,
+                            "mean_rps": 24.0,
                             "sigma": {"uniform": [0.2, 0.6]},
                             "tau_s": {"log_uniform": [60.0, 600.0]},
                         },
-                        {"kind": "renewal", "rate_rps": 12.0, "cv": {"uniform": [1.0, 4.0]}},
+                        {"kind": "renewal", "rate_rps": 24.0, "cv": {"uniform": [1.0, 4.0]}},
                         {
                             "kind": "ramp",
-                            "from_rps": {"uniform": [4.0, 20.0]},
-                            "to_rps": {"uniform": [4.0, 20.0]},
+                            "from_rps": {"uniform": [8.0, 40.0]},
+                            "to_rps": {"uniform": [8.0, 40.0]},
                             "at_s": 300.0,
                             "ramp_s": {"uniform": [60.0, 900.0]},
                         },
                         {
                             "kind": "flash-crowd",
-                            "base_rps": 8.0,
+                            "base_rps": 14.0,
                             "factor": {"uniform": [1.5, 4.0]},
                             "at_s": {"uniform": [300.0, 1200.0]},
                         },

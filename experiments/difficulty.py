@@ -3,9 +3,9 @@
     python experiments/difficulty.py [--only NAME] [--episodes 10] [--out envs/data/difficulty.json]
 
 Every fixed fleet within the limits plays the same validation episodes, and so does the horizontal
-pod autoscaler with each of its metrics; the best of each kind by reward is kept. The file is written
-after every scenario, so an interrupted run keeps what it has; scenarios that are in it already are
-measured again only with ``--again``.
+pod autoscaler with each of its metrics; the best of each kind by reward is kept. The file is
+written after every scenario, so an interrupted run keeps what it has; scenarios that are in it
+already are measured again only with ``--again``.
 """
 
 import argparse

@@ -1,0 +1,64 @@
+"""``aisim-gym envs``: the registered environments, and their manuals."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def envs(
+    name: Annotated[
+        str | None, typer.Argument(help="Show the page of this scenario, e.g. ChatDiurnal-v0.")
+    ] = None,
+    write: Annotated[
+        Path | None,
+        typer.Option("--write", help="Write the pages of all scenarios into this folder."),
+    ] = None,
+) -> None:
+    """List the registered environments, or show the manual of one.
+
+    A name without the namespace will do: aisim-gym envs FlashCrowd-v0
+    """
+    from aisim_gym.envs import SCENARIOS
+    from aisim_gym.envs.scenario_page import read_difficulty, scenario_page
+    from aisim_gym.report.atomic_file import replace_file
+    from aisim_gym.spec.wording import closest
+
+    scenarios = {scenario.id.split("/")[1]: scenario for scenario in SCENARIOS}
+    measured = read_difficulty()
+    if write is not None:
+        write.mkdir(parents=True, exist_ok=True)
+        for key, scenario in scenarios.items():
+            with replace_file(write / f"{key}.md") as path:
+                path.write_text(scenario_page(scenario, measured.get(key)), "utf-8")
+        typer.echo(f"{len(scenarios)} pages written to {write}")
+    elif name is None:
+        _print_list()
+    else:
+        key = name.removeprefix("aisim_gym/")
+        if key not in scenarios:
+            known = ", ".join(scenarios)
+            raise ValueError(f"unknown scenario {name!r}{closest(key, scenarios)} (known: {known})")
+        _print_page(scenario_page(scenarios[key], measured.get(key)))
+
+
+def _print_list() -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from aisim_gym.envs import ENTRY_POINTS, SCENARIOS
+
+    table = Table("id", "pools", "what is scaled", box=None, header_style="bold")
+    for env_id in ENTRY_POINTS:
+        pools = "one" if "Aggregated" in env_id else "two"
+        table.add_row(env_id, pools, "your fleet and traffic, by keyword")
+    for scenario in SCENARIOS:
+        table.add_row(scenario.id, "one" if scenario.kind == "agg" else "two", scenario.summary)
+    Console().print(table)
+
+
+def _print_page(page: str) -> None:
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    Console().print(Markdown(page))

@@ -1,0 +1,172 @@
+"""Policies on the same episodes: learned ones, planners, and every fixed fleet.
+
+Fixed fleets have their size from the first moment, so they are neither charged for starting nor
+late; the others start with the fleet of the environment.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import product
+from typing import Any, NamedTuple, Protocol
+
+import gymnasium
+
+from aisim_gym.envs.action import Targets, fleet_gpus
+from aisim_gym.envs.scaling_env import ScalingEnv
+from aisim_gym.policies.env_runner import EnvPolicy
+from aisim_gym.policies.rl.episode_metrics import EpisodeMetrics
+from aisim_gym.policies.rl.learned_policy import LearnedPolicy
+from aisim_gym.policies.rl.training_config import EpisodeSet
+from aisim_gym.policies.rl.training_envs import reset_arguments
+from aisim_gym.policies.static import StaticPolicy
+from aisim_gym.replay import ScalingPolicy
+
+
+class Actor(Protocol):
+    """Chooses the actions of an episode."""
+
+    def reset(self) -> None:
+        """Begin an episode."""
+        ...
+
+    def act(self, observation: Any) -> Any:
+        """Return an action for what the environment shows."""
+        ...
+
+
+class StaticFleet(NamedTuple):
+    """Workers that never change.
+
+    Attributes:
+        workers: Of each pool, prefill first.
+        gpus: All together.
+    """
+
+    workers: tuple[int, ...]
+    gpus: int
+
+    @property
+    def name(self) -> str:
+        """Return what the fleet is called: ``2+6``."""
+        return "+".join(map(str, self.workers))
+
+
+class LearnedActor:
+    """A learned policy in an environment."""
+
+    def __init__(self, env: ScalingEnv, policy: LearnedPolicy) -> None:
+        """Let ``policy`` act in ``env``."""
+        self._env = env
+        self._policy = policy
+
+    def reset(self) -> None:
+        """Begin an episode."""
+        self._policy.reset()
+
+    def act(self, observation: Any) -> Any:
+        """Return the most likely action."""
+        masks = self._env.action_masks() if self._policy.is_maskable else None
+        return self._policy.act(observation, masks)
+
+
+class PlannerActor:
+    """A planner in an environment."""
+
+    def __init__(self, env: ScalingEnv, planner: ScalingPolicy) -> None:
+        """Let ``planner`` act in ``env``."""
+        self._actor = EnvPolicy(env, planner)
+
+    def reset(self) -> None:
+        """Begin an episode."""
+        self._actor.reset()
+
+    def act(self, observation: Any) -> Any:
+        """Return the action nearest to the planner's targets."""
+        return self._actor.act()
+
+
+def evaluate(
+    env: gymnasium.Env[Any, Any],
+    actor: Actor,
+    episodes: EpisodeSet,
+    options: Mapping[str, Any] | None = None,
+) -> list[EpisodeMetrics]:
+    """Return the results of an actor, episode by episode.
+
+    Args:
+        env: Made for this set of episodes.
+        actor: Who chooses the actions.
+        episodes: Which ones.
+        options: Further options of every ``reset()``.
+    """
+    return [_play(env, actor, _reset(episodes, k, options)) for k in range(episodes.episodes)]
+
+
+def evaluate_static_fleets(
+    env: gymnasium.Env[Any, Any], episodes: EpisodeSet, told: Callable[[int, int], None]
+) -> dict[StaticFleet, list[EpisodeMetrics]]:
+    """Return the results of every fixed fleet within the limits of an environment.
+
+    Args:
+        env: Made for this set of episodes.
+        episodes: Which ones.
+        told: Called with the fleets done and the fleets there are.
+    """
+    scaling_env = unwrap(env)
+    fleets = list(static_fleets(scaling_env))
+    results = {}
+    for done, fleet in enumerate(fleets):
+        told(done, len(fleets))
+        actor = PlannerActor(scaling_env, _static_planner(fleet))
+        options = dict(zip(scaling_env.worker_options, fleet.workers, strict=True))
+        results[fleet] = evaluate(env, actor, episodes, options)
+    return results
+
+
+def static_fleets(env: ScalingEnv) -> Iterator[StaticFleet]:
+    """Yield every fixed fleet within the limits that has a worker in each pool."""
+    description = env.fleet_description
+    limits = description.limits
+    assert limits.max_workers is not None
+    counts = range(max(limits.min_workers, 1), limits.max_workers + 1)
+    for workers in product(counts, repeat=len(env.worker_options)):
+        targets = Targets(workers[0] if len(workers) == 2 else None, workers[-1])
+        gpus = fleet_gpus(targets, description)
+        if limits.max_gpus is None or gpus <= limits.max_gpus:
+            yield StaticFleet(workers, gpus)
+
+
+def unwrap(env: gymnasium.Env[Any, Any]) -> ScalingEnv:
+    """Return the environment below its wrappers.
+
+    Raises:
+        TypeError: If it is not one of this package.
+    """
+    if not isinstance(env.unwrapped, ScalingEnv):
+        raise TypeError(f"env: got {env}, expected an environment of aisim_gym.envs")
+    return env.unwrapped
+
+
+def _static_planner(fleet: StaticFleet) -> StaticPolicy:
+    if len(fleet.workers) == 1:
+        return StaticPolicy(replicas=fleet.workers[0])
+    return StaticPolicy(prefill=fleet.workers[0], decode=fleet.workers[1])
+
+
+def _reset(episodes: EpisodeSet, k: int, options: Mapping[str, Any] | None) -> dict[str, Any]:
+    chosen = reset_arguments(episodes, k)
+    if options:
+        chosen["options"] = {**chosen.get("options", {}), **options}
+    return chosen
+
+
+def _play(env: gymnasium.Env[Any, Any], actor: Actor, reset_with: dict[str, Any]) -> EpisodeMetrics:
+    observation, _ = env.reset(**reset_with)
+    actor.reset()
+    reward, num_steps, is_over = 0.0, 0, False
+    info: dict[str, Any] = {}
+    while not is_over:
+        observation, step_reward, terminated, truncated, info = env.step(actor.act(observation))
+        reward += float(step_reward)
+        num_steps += 1
+        is_over = terminated or truncated
+    return EpisodeMetrics.of(reward, num_steps, info)

@@ -1,0 +1,204 @@
+"""A trained policy at work in an environment's loop.
+
+policy = load_policy("runs/chat-ppo/seed-1")
+env = policy.make_env()
+observation, info = env.reset(seed=7)
+policy.reset()
+action = policy.act(observation)
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from aisim_gym.policies.rl.algorithms import MASKABLE, build_policy
+from aisim_gym.policies.rl.policy_bundle import (
+    Arrays,
+    Bundle,
+    BundleDescription,
+    Statistics,
+    describe_space,
+    read_bundle,
+    space_text,
+)
+from aisim_gym.policies.rl.training_config import env_arguments
+from aisim_gym.policies.rl.training_envs import make_env
+
+if TYPE_CHECKING:
+    from stable_baselines3.common.policies import ActorCriticPolicy
+
+States = tuple[NDArray[Any], ...] | None
+
+
+def load_policy(
+    path: str | os.PathLike[str], env: gymnasium.Env[Any, Any] | None = None
+) -> "LearnedPolicy":
+    """Return the policy in a bundle; nothing but the bundle is read, nothing downloaded.
+
+    Args:
+        path: Folder or zip file of a bundle, or the folder of a training run.
+        env: What it is to act in; None makes the environment of its training.
+
+    Raises:
+        FileNotFoundError: If something is missing, statistics of observations included.
+        ImportError: If the extra ``rl`` is not installed.
+        SpecError: If the bundle's description is not valid.
+        ValueError: If the environment is not of the version, or has not the spaces, that the policy
+            was trained with.
+    """
+    bundle = read_bundle(Path(path).expanduser())
+    check_version(bundle)
+    own_env = bundle_env(bundle.description, {}) if env is None else env
+    check_env(bundle, own_env)
+    if env is None:
+        own_env.close()
+    network = build_policy(
+        bundle.description.algorithm,
+        bundle.description.network,
+        own_env.observation_space,
+        own_env.action_space,
+    )
+    _load_weights(network, bundle)
+    return LearnedPolicy(bundle.description, network, bundle.statistics)
+
+
+class LearnedPolicy:
+    """A network with all it needs to act; it does not learn any more.
+
+    Attributes:
+        description: Of its bundle.
+        is_maskable: Whether :meth:`act` wants the environment's ``action_masks()``.
+    """
+
+    def __init__(
+        self,
+        description: BundleDescription,
+        network: "ActorCriticPolicy",
+        statistics: Statistics | None,
+    ) -> None:
+        """Put a policy together; :func:`load_policy` does so from a bundle."""
+        self.description = description
+        self.is_maskable = description.algorithm == MASKABLE
+        self._network = network
+        self._statistics = statistics
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin an episode: a recurrent policy forgets what it saw."""
+        self._states: States = None
+        self._is_first = True
+
+    def act(
+        self, observation: NDArray[Any], action_masks: NDArray[np.bool_] | None = None
+    ) -> NDArray[Any]:
+        """Return the most likely action.
+
+        Args:
+            observation: As the environment gives it, not normalised.
+            action_masks: What ``env.unwrapped.action_masks()`` returns, for a maskable policy;
+                None allows everything.
+        """
+        is_first = np.array([self._is_first])
+        action, self._states = self.predict(
+            observation, self._states, is_first, action_masks=action_masks
+        )
+        self._is_first = False
+        return action
+
+    def predict(
+        self,
+        observation: Any,
+        state: States = None,
+        episode_start: NDArray[Any] | None = None,
+        deterministic: bool = True,
+        action_masks: NDArray[np.bool_] | None = None,
+    ) -> tuple[NDArray[Any], States]:
+        """Return actions and states: the interface of Stable-Baselines3, for its evaluators.
+
+        Args:
+            observation: Array with one or several, not normalised.
+            state: Of a recurrent policy, from the previous call.
+            episode_start: Whether each observation begins an episode.
+            deterministic: False draws from the policy's distribution.
+            action_masks: For a maskable policy.
+        """
+        if self._statistics is not None:
+            observation = self._statistics.normalize(observation)
+        masks = {"action_masks": action_masks} if self.is_maskable else {}
+        return self._network.predict(
+            observation,
+            state,
+            episode_start,
+            deterministic,
+            **masks,
+        )
+
+    def make_env(self, **overrides: Any) -> gymnasium.Env[Any, Any]:
+        """Return a new environment like that of the training, apart from ``overrides``."""
+        return bundle_env(self.description, overrides)
+
+
+def bundle_env(
+    description: BundleDescription, overrides: Mapping[str, Any]
+) -> gymnasium.Env[Any, Any]:
+    """Return a new environment like that of the training, apart from ``overrides``."""
+    return make_env(description.env.id, env_arguments(description.env, overrides))
+
+
+def check_version(bundle: Bundle) -> None:
+    """Refuse a bundle whose environment is not installed in its version.
+
+    Raises:
+        ValueError: If the id is not registered.
+    """
+    wanted = bundle.description.env.id
+    if wanted in gymnasium.registry:
+        return
+    name = wanted.rpartition("-v")[0]
+    others = [known for known in gymnasium.registry if known.rpartition("-v")[0] == name]
+    if not others:
+        raise ValueError(f"{bundle.source}: trained in {wanted!r}, which is not registered")
+    raise ValueError(
+        f"{bundle.source}: trained in {wanted}, but installed is {', '.join(others)}: another "
+        "version gives other results; train again, or install the aisim-gym it was trained with "
+        f"({bundle.description.versions.get('aisim-gym', 'unknown')})"
+    )
+
+
+def check_env(bundle: Bundle, env: gymnasium.Env[Any, Any]) -> None:
+    """Refuse an environment that a policy was not trained for.
+
+    Raises:
+        ValueError: If its id with version or its spaces are others.
+    """
+    wanted = bundle.description
+    if env.spec is None or env.spec.id.rpartition(":")[2] != wanted.env.id:
+        got = "one without an id" if env.spec is None else env.spec.id
+        raise ValueError(f"{bundle.source}: env: got {got}, expected {wanted.env.id}")
+    for kind in ("observation_space", "action_space"):
+        space, expected = describe_space(getattr(env, kind)), getattr(wanted, kind)
+        if space != expected:
+            raise ValueError(
+                f"{bundle.source}: {kind}: got {space_text(space)}, expected "
+                f"{space_text(expected)} with the bounds of the training; the environment's "
+                "arguments or version differ"
+            )
+
+
+def _load_weights(network: "ActorCriticPolicy", bundle: Bundle) -> None:
+    import torch
+
+    arrays: Arrays = bundle.weights
+    state = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    try:
+        network.load_state_dict(state)
+    except RuntimeError as error:
+        raise ValueError(
+            f"{bundle.source}: weights and network do not fit together: {error}"
+        ) from error
+    network.set_training_mode(False)

@@ -1,0 +1,176 @@
+"""Does a policy beat fixed fleets that cost as much? Measured on the same episodes, paired.
+
+The frontier: of all fixed fleets with the same number of GPUs the one with the most goodput, judged
+on the very episodes of the comparison, which favours the fixed fleets. Between two sizes it is
+linear in GPU-hours; below the smallest it falls to nothing at no GPU-hours; above the largest it
+stays. A policy's advantage is its mean goodput less that of the frontier at its mean GPU-hours.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aisim_gym.policies.rl.episode_metrics import EpisodeMetrics
+from aisim_gym.policies.rl.evaluation import StaticFleet
+
+CONFIDENCE = 0.95
+RESAMPLES = 2000
+BOOTSTRAP_SEED = 0
+
+Floats = NDArray[np.float64]
+
+
+class Interval(NamedTuple):
+    """A mean with the bounds of its 95 % bootstrap interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+class FrontierPoint(NamedTuple):
+    """The best fixed fleet of a size.
+
+    Attributes:
+        fleet: Its workers.
+        gpu_hours: Mean per episode.
+        goodput_rps: Mean over the episodes.
+    """
+
+    fleet: StaticFleet
+    gpu_hours: float
+    goodput_rps: float
+
+
+class Advantage(NamedTuple):
+    """A policy against the frontier, in good requests per second.
+
+    Attributes:
+        per_seed: One interval per training seed, over the episodes.
+        pooled: Mean over the training seeds; resampled over episodes and, if there are several,
+            over training seeds.
+    """
+
+    per_seed: list[Interval]
+    pooled: Interval
+
+
+class Outcomes(NamedTuple):
+    """Two results per policy and episode.
+
+    Attributes:
+        gpu_hours: Shape (policies, episodes).
+        goodput_rps: Shape (policies, episodes).
+    """
+
+    gpu_hours: Floats
+    goodput_rps: Floats
+
+    @classmethod
+    def of(cls, results: Sequence[Sequence[EpisodeMetrics]]) -> "Outcomes":
+        """Return the results of policies, each on the same episodes."""
+        return cls(
+            np.array([[episode.gpu_hours for episode in episodes] for episodes in results]),
+            np.array([[episode.goodput_rps for episode in episodes] for episodes in results]),
+        )
+
+
+def frontier(results: Mapping[StaticFleet, Sequence[EpisodeMetrics]]) -> list[FrontierPoint]:
+    """Return the best fixed fleet of every size, smallest first."""
+    fleets, outcomes = list(results), Outcomes.of(list(results.values()))
+    best = _best_by_size(_sizes(fleets), *_means(outcomes))
+    hours, goodput = _means(outcomes)
+    return [FrontierPoint(fleets[i], float(hours[i]), float(goodput[i])) for i in best]
+
+
+def goodput_at(gpu_hours: float, points: Sequence[FrontierPoint]) -> float:
+    """Return the goodput of the frontier at a mean of GPU-hours per episode."""
+    hours = np.array([point.gpu_hours for point in points])
+    goodput = np.array([point.goodput_rps for point in points])
+    return _interpolate(gpu_hours, hours, goodput)
+
+
+def advantage(
+    policies: Sequence[Sequence[EpisodeMetrics]],
+    fixed: Mapping[StaticFleet, Sequence[EpisodeMetrics]],
+) -> Advantage:
+    """Return by how much policies beat fixed fleets that cost as much.
+
+    Args:
+        policies: Results of each training seed, episode by episode.
+        fixed: Results of the fixed fleets on the same episodes.
+
+    Raises:
+        ValueError: If there are fewer than two episodes.
+    """
+    sizes, statics = _sizes(list(fixed)), Outcomes.of(list(fixed.values()))
+    learned = Outcomes.of(policies)
+
+    def difference(episodes: NDArray[np.int64], seeds: NDArray[np.int64]) -> float:
+        hours, goodput = (values[:, episodes].mean(axis=1) for values in statics)
+        best = _best_by_size(sizes, hours, goodput)
+        gains = []
+        for seed in seeds:
+            at = float(learned.gpu_hours[seed, episodes].mean())
+            fixed_rps = _interpolate(at, hours[best], goodput[best])
+            gains.append(float(learned.goodput_rps[seed, episodes].mean()) - fixed_rps)
+        return float(np.mean(gains))
+
+    num_seeds, num_episodes = learned.gpu_hours.shape
+    episodes, seeds = np.arange(num_episodes), np.arange(num_seeds)
+    per_seed = [
+        _interval((episodes,), partial(difference, seeds=np.array([seed]))) for seed in seeds
+    ]
+    pooled = per_seed[0] if num_seeds == 1 else _interval((episodes, seeds), difference)
+    return Advantage(per_seed, pooled)
+
+
+def mean_interval(values: Sequence[float]) -> Interval:
+    """Return the mean of values with its interval.
+
+    Raises:
+        ValueError: If there are fewer than two.
+    """
+    return _interval((np.asarray(values, np.float64),), np.mean)
+
+
+def _interval(samples: tuple[NDArray[np.generic], ...], statistic: Callable[..., Any]) -> Interval:
+    """Return a statistic with its percentile interval; every sample is resampled by itself."""
+    from scipy.stats import bootstrap
+
+    for sample in samples:
+        if len(sample) < 2:
+            raise ValueError(f"got {len(sample)} episode, expected at least 2 for an interval")
+    bounds = bootstrap(
+        samples,
+        statistic,
+        n_resamples=RESAMPLES,
+        confidence_level=CONFIDENCE,
+        method="percentile",
+        rng=np.random.default_rng(BOOTSTRAP_SEED),
+    ).confidence_interval
+    return Interval(float(statistic(*samples)), float(bounds.low), float(bounds.high))
+
+
+def _sizes(fleets: Sequence[StaticFleet]) -> NDArray[np.int64]:
+    return np.array([fleet.gpus for fleet in fleets], np.int64)
+
+
+def _means(outcomes: Outcomes) -> tuple[Floats, Floats]:
+    return outcomes.gpu_hours.mean(axis=1), outcomes.goodput_rps.mean(axis=1)
+
+
+def _best_by_size(sizes: NDArray[np.int64], hours: Floats, goodput: Floats) -> NDArray[np.int64]:
+    """Return the fleet of each size with the most goodput, of equals the one that costs least."""
+    order = np.lexsort((hours, -goodput, sizes))
+    _, first = np.unique(sizes[order], return_index=True)
+    return order[first]
+
+
+def _interpolate(at: float, hours: Floats, goodput: Floats) -> float:
+    """Return the goodput at ``at`` GPU-hours; no GPU-hours give none."""
+    order = np.argsort(hours)
+    return float(np.interp(at, np.r_[0.0, hours[order]], np.r_[0.0, goodput[order]]))
