@@ -65,8 +65,8 @@ def scenario_page(scenario: Scenario, measured: Mapping[str, Any] | None) -> str
         "## Episode End",
         _section(manual["Episode End"]),
         "## Arguments",
-        f"The scenario is [`{type(env).__name__}`](../environments.md) with these arguments. Any of "
-        "them, and those not listed, can be changed in `gymnasium.make`.",
+        f"The scenario is [`{type(env).__name__}`](../environments.md) with these arguments. Any "
+        "of them, and those not listed, can be changed in `gymnasium.make`.",
         "```json\n" + json.dumps(scenario.arguments, indent=2) + "\n```",
         "## Splits",
         _split_text(env),
@@ -126,8 +126,8 @@ def _fleet_text(scenario: Scenario, env: ScalingEnv) -> str:
     budget = fleet.limits.max_gpus
     lines = [
         f"Engine profile `{_profile_name(scenario)}`, {POOL_TITLES[scenario.kind]}; a tick every "
-        f"{fleet.limits.tick_s:g} s, {env.longest_episode_s / 60.0:g} minutes of traffic per episode"
-        + (f", at most {budget} GPUs." if budget is not None else "."),
+        f"{fleet.limits.tick_s:g} s, {env.longest_episode_s / 60.0:g} minutes of traffic per "
+        "episode" + (f", at most {budget} GPUs." if budget is not None else "."),
         _table(
             ("pool", "workers", "GPUs per worker", "start-up", "KV tokens", "running requests"),
             rows,
