@@ -105,8 +105,9 @@ def gpu_hour_prices(
     prices = {}
     for pool, chosen in _engines(kind, engine).items():
         name = chosen.get("profile") if isinstance(chosen, Mapping) else chosen
-        is_priced = name is not None
-        prices[pool] = load_profile(name).usd_per_gpu_hour if is_priced else DEFAULT_GPU_HOUR_USD
+        prices[pool] = DEFAULT_GPU_HOUR_USD
+        if name is not None:
+            prices[pool] = load_profile(name).usd_per_gpu_hour
     return prices
 
 
@@ -117,7 +118,7 @@ def _built_fleet(kind: Kind, engine: str | Mapping[str, Any] | None) -> dict[str
         launch: dict[str, Any] = {}
         if chosen is None:
             chosen, launch = _DEFAULT_ENGINE, {"startup_time": STARTUP_S}
-        fields = {"profile": chosen} if isinstance(chosen, str) else dict(chosen)
+        fields: dict[str, Any] = {"profile": chosen} if isinstance(chosen, str) else {**chosen}
         if "profile" in fields and pool == "prefill":
             fields.setdefault("kv_transfer_bandwidth", KV_TRANSFER_GB_S)
         launch["engine"] = {**fields, "worker_type": _WORKER_TYPES[pool]}

@@ -6,13 +6,14 @@ cannot say anything else than the code.
 
 import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
 
 import gymnasium
 import numpy as np
 
+from aisim_gym.envs.observation import SummaryObservation
 from aisim_gym.envs.scaling_env import ScalingEnv
 from aisim_gym.envs.scenarios import Scenario
 
@@ -92,7 +93,7 @@ def _section(text: str) -> str:
     return text.replace("``", "`").replace(":mod:`", "`").replace(":class:`", "`")
 
 
-def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     lines += ["| " + " | ".join(row) + " |" for row in rows]
     return "\n".join(lines)
@@ -156,6 +157,7 @@ def _observation_text(env: ScalingEnv) -> str:
     part = env.observation_object
     space = env.observation_space
     assert isinstance(space, gymnasium.spaces.Box)
+    assert isinstance(part, SummaryObservation)
     bounds = zip(space.low.tolist(), space.high.tolist(), strict=True)
     rows = [
         (str(i), f"`{name}`", unit, f"{low:g}", f"{high:g}")
