@@ -127,6 +127,28 @@ def failing_world() -> Replay:
     return replay
 
 
+def test_only_the_named_worlds_run() -> None:
+    replays = [case.replay() for case in CASES[:3]]
+    with ReplayBatch(replays, 2) as batch:
+        waiting = batch.advance_to_tick([2, 0])
+        assert waiting.tolist() == [True, False, True]
+        assert replays[1].now_ms == 0.0
+        # A world that waits for an answer is not an error as long as it is not named.
+        assert batch.advance_to_tick([1]).all()
+
+
+def test_world_can_be_replaced_by_another_replay() -> None:
+    old, new = CASES[0].replay(), CASES[0].replay()
+    with ReplayBatch([old, CASES[1].replay()], 2) as batch:
+        batch.replace(0, new)
+        assert batch.advance_to_tick().all()
+        assert new.is_waiting
+        assert not old.is_waiting
+        with pytest.raises(ValueError, match=r"replays\[1\]: got the same replay as replays\[0\]"):
+            batch.replace(1, new)
+        assert batch.replays[1] is not new
+
+
 def test_broken_world_is_named_and_the_others_are_at_their_ticks() -> None:
     def sound() -> Replay:
         return Replay(small_fleet(workers=1), arrivals([0.0, 50.0]), initial_tick_ms=20.0)
