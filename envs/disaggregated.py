@@ -16,9 +16,9 @@ class DisaggregatedEnv(ScalingEnv):
 
     ## Action Space
 
-    ``MultiDiscrete([8, 8])``, prefill first: choice ``i`` asks for ``min_workers + i`` workers of
+    ``MultiDiscrete([8 8])``, prefill first: choice ``i`` asks for ``min_workers + i`` workers of
     the pool, active and starting ones together. With ``action="deltas"`` it is
-    ``MultiDiscrete([3, 3])``: one worker fewer, none, one more.
+    ``MultiDiscrete([3 3])``: one worker fewer, none, one more.
 
     ## Observation Space
 
@@ -58,19 +58,6 @@ class DisaggregatedEnv(ScalingEnv):
     | 27 | gpus | share of the most GPUs | 0 | 1 |
     | 28 | time | share of the horizon | 0 | 1 |
 
-    ## Rewards
-
-    The default ``cost_slo`` is the sum of four terms, all negative: GPU-hours at their price (1 per
-    GPU-hour), 0.01 per request that ended outside its TTFT or ITL limit, and 0.001 per worker by
-    which the action moved the targets (``overdue``, the fourth, has weight 0). Starting, active and
-    draining workers are paid for. Other weights: ``reward={"name": "cost_slo",
-    "violation_weight": 0.1}``; other rewards: see :mod:`aisim_gym.envs.reward`.
-
-    The first reward includes the time before the first action, the last one everything up to the
-    end of the episode, so the rewards of an episode add up to the cost of the whole run. At the end
-    of a truncated episode, requests still open count as violations in proportion to how far they
-    are past a limit, each at most once.
-
     ## Starting State
 
     One active prefill worker and two active decode workers without requests.
@@ -80,82 +67,7 @@ class DisaggregatedEnv(ScalingEnv):
     second. ``reset(seed=5)`` starts a sequence of episodes that further calls of ``reset()``
     continue; the same seed gives the same sequence on every platform.
 
-    ## Episode End
-
-    * ``terminated``: every request has ended. The last step runs up to that moment.
-    * ``truncated``: the tick at the horizon came with work left. If the last request ends exactly
-      at the horizon, the episode is terminated.
-
-    It is never both. The horizon is ``horizon_s``, by default the length of the workload plus
-    300 s; ``gymnasium.make(..., max_episode_steps=n)`` truncates earlier, without the count of open
-    requests in the last reward.
-
-    ## Info
-
-    Numbers only, the same keys after every step: ``now_s``; of this step ``duration_s``,
-    ``gpu_hours``, ``gpu_usd``, ``arrived``, ``completed``, ``rejected``, ``good``,
-    ``violations``, ``overdue_s``, ``churn``, ``action_refused`` (1: over ``max_gpus``, so targets
-    were left as they are), ``obs_clipped`` (entries outside their bounds) and each
-    ``reward_<term>``; of the episode so far ``total_gpu_hours``, ``total_gpu_usd``,
-    ``total_arrived``, ``total_completed``, ``total_rejected``, ``total_good``. A reward with
-    constraints adds each ``cost_<name>`` and their sum ``cost``. ``reset()`` leaves out the terms
-    of the reward. The last step adds ``is_success``: at least 95 % of the requests that arrived
-    were good.
-
-    ``env.unwrapped.snapshot`` is what a planner sees, ``env.unwrapped.replay`` the whole run,
-    ``env.unwrapped.fork()`` an independent copy to look ahead with.
-
-    ## Arguments
-
-    All but ``requests`` and objects for ``observation``, ``action`` and ``reward`` are JSON values,
-    so that ``env.spec.to_json()`` describes the environment. "Per pool" means one value for all,
-    or a mapping from pool to value.
-
-    | argument | default | meaning |
-    |---|---|---|
-    | ``engine`` | None | engine profile by name, an ``engine`` table, or one of them per pool |
-    | ``fleet`` | None | the whole ``fleet`` table of a replay spec instead |
-    | ``initial_workers`` | 1 prefill, 2 decode workers | workers at the start, per pool |
-    | ``startup_s`` | None | seconds until a new worker is active; None: as engine or fleet say |
-    | ``min_workers`` | 1 | fewest workers per pool; 0 is possible, per pool |
-    | ``max_workers`` | 8 | most workers, per pool |
-    | ``max_gpus`` | None | most GPUs of the fleet; an action that asks for more changes nothing |
-    | ``gpu_hour_usd`` | None | price of a GPU-hour; None: the engine profile's, or 1 |
-    | ``workload`` | None | preset, generator fields or a ``[workload]`` table; see below |
-    | ``trace`` | None | trace file to play instead |
-    | ``requests`` | None | a ``RequestTable`` to play instead (not JSON) |
-    | ``split`` | None | "train", "validation" or "test": play that part of the workload |
-    | ``blocks`` | None | split -> list of [start_s, end_s], for a trace; None: 60, 20, 20 % |
-    | ``episode_s`` | None | length of the window of a trace that an episode plays |
-    | ``tick_s`` | 30 | seconds between actions |
-    | ``horizon_s`` | None | seconds after which an episode is truncated |
-    | ``ttft_slo_ms`` | 500 | limit on the time to the first token, > 0 |
-    | ``itl_slo_ms`` | 30 | limit on a request's mean gap between tokens, > 0 |
-    | ``observation`` | "summary" | name, ``{"name": …, parameters}`` or object |
-    | ``action`` | "targets" | likewise |
-    | ``reward`` | "cost_slo" | likewise |
-    | ``capture_details`` | False | keep requests, ticks, operations and token gaps for reports |
-    | ``render_mode`` | None | "ansi": text, "rgb_array": pictures, "human": a window |
-
-    A workload with a request that no worker can ever hold is refused when the environment is built,
-    and so are limits that the fleet at its start does not keep.
-
-    ``workload`` describes traffic that is generated anew in every episode. Any number in it may be
-    a range that each episode draws from (:mod:`aisim_gym.envs.ranges`):
-    ``{"kind": "chat-wave", "peak_rate_rps": {"uniform": [10, 20]}}``. With a ``seed`` in it, or
-    ``trace_files``, the workload exists once and episodes play parts of it.
-
-    ``reset(options=…)``, for one episode: ``episode`` (a number: the same traffic for everybody),
-    ``trace`` (a file to play instead), ``start_s``, ``duration_s`` (play only the requests that
-    arrive in this part of the traffic, from time 0) and the workers at the start:
-
-    * ``prefill_workers``
-    * ``decode_workers``
-
-    ## Version History
-
-    * v0: provisional. The default engine is the reference polynomial, not a measured GPU; results
-      of a seed may change without a new version until the environment library is complete.
+    Rewards, episode end, info and arguments are those of :class:`ScalingEnv`.
     """
 
     kind = "disagg"

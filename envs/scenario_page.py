@@ -41,7 +41,7 @@ def scenario_page(scenario: Scenario, measured: Mapping[str, Any] | None) -> str
     """
     env = gymnasium.make(scenario.id).unwrapped
     assert isinstance(env, ScalingEnv)
-    manual = manual_sections(type(env))
+    manual = manual_sections(ScalingEnv)
     parts = [
         f"# {scenario.id.split('/')[1]}",
         f"{scenario.summary} {scenario.challenge}",

@@ -1,31 +1,22 @@
-"""The manuals of the two environments, their docstrings, say the same where they should."""
+"""The manuals of the environments, their docstrings, say what the code does.
+
+What is the same in both topologies is in the manual of their base class.
+"""
 
 import inspect
-import itertools
 
+import gymnasium
 import pytest
 
-from aisim_gym.envs import AggregatedEnv, DisaggregatedEnv
+from aisim_gym.envs import AggregatedEnv, DisaggregatedEnv, ScalingEnv
+from aisim_gym.envs.reset_options import read_options
+from aisim_gym.envs.scenario_page import manual_sections
 
 MANUALS = (AggregatedEnv, DisaggregatedEnv)
-
-EQUAL_SECTIONS = ("Rewards", "Episode End", "Info", "Version History")
-"""Sections without a word about the topology."""
-
-ROWS_OF_THE_TOPOLOGY = {"``initial_workers``", "``min_workers``"}
-"""Arguments whose default or meaning depends on the topology."""
-
-
-def sections(env: type) -> dict[str, str]:
-    """Return the sections of a manual by heading."""
-    parts = inspect.cleandoc(env.__doc__ or "").split("\n## ")[1:]
-    return {heading: text.strip() for heading, _, text in (part.partition("\n") for part in parts)}
-
-
-def paragraphs(text: str) -> list[str]:
-    """Return the paragraphs of a section; tables and lists are left out."""
-    found = [" ".join(paragraph.split()) for paragraph in text.split("\n\n")]
-    return [paragraph for paragraph in found if not paragraph.startswith(("|", "*"))]
+IDS = {
+    AggregatedEnv: "aisim_gym/Aggregated-v0",
+    DisaggregatedEnv: "aisim_gym/Disaggregated-v0",
+}
 
 
 def rows(text: str) -> list[list[str]]:
@@ -34,48 +25,35 @@ def rows(text: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 
 
-def test_manuals_have_the_same_headings_in_the_same_order() -> None:
-    agg, disagg = (list(sections(env)) for env in MANUALS)
-    assert agg == disagg
-    assert {*EQUAL_SECTIONS, "Action Space", "Observation Space", "Arguments"} <= set(agg)
+def test_manuals_have_the_same_headings_in_the_order_of_gymnasiums_pages() -> None:
+    agg, disagg = (list(manual_sections(env)) for env in MANUALS)
+    assert agg == disagg == ["Description", "Action Space", "Observation Space", "Starting State"]
+    shared = ["Rewards", "Episode End", "Info", "Arguments", "Version History"]
+    assert list(manual_sections(ScalingEnv)) == shared
 
 
-@pytest.mark.parametrize("heading", EQUAL_SECTIONS)
-def test_section_that_does_not_depend_on_the_topology_is_equal(heading: str) -> None:
-    agg, disagg = (sections(env)[heading] for env in MANUALS)
-    assert agg == disagg
+@pytest.mark.parametrize("env_class", MANUALS)
+def test_manual_refers_to_the_shared_one(env_class: type[ScalingEnv]) -> None:
+    assert "are those of :class:`ScalingEnv`" in (env_class.__doc__ or "")
 
 
-@pytest.mark.parametrize("heading", ["Arguments", "Observation Space"])
-def test_text_around_a_table_is_equal(heading: str) -> None:
-    agg, disagg = (paragraphs(sections(env)[heading]) for env in MANUALS)
-    assert agg == disagg != []
-
-
-def test_starting_state_differs_in_its_first_sentence_only() -> None:
-    agg, disagg = (paragraphs(sections(env)["Starting State"]) for env in MANUALS)
-    assert agg[1:] == disagg[1:] != []
-    assert agg[0] != disagg[0]
-
-
-def test_arguments_are_equal_but_for_those_of_the_topology() -> None:
-    agg, disagg = (
-        [row for row in rows(sections(env)["Arguments"]) if row[0] not in ROWS_OF_THE_TOPOLOGY]
-        for env in MANUALS
-    )
-    assert agg == disagg
-
-
-@pytest.mark.parametrize("env", MANUALS)
-def test_table_of_arguments_lists_all_of_them_in_order(env: type) -> None:
-    listed = [row[0].strip("`") for row in rows(sections(env)["Arguments"])]
-    assert listed == list(inspect.signature(env).parameters)
+def test_table_of_arguments_lists_all_of_them_in_order_with_their_defaults() -> None:
+    listed = [
+        (row[0].strip("`"), row[1].strip('"'))
+        for row in rows(manual_sections(ScalingEnv)["Arguments"])
+    ]
+    signature = inspect.signature(ScalingEnv).parameters
+    defaults = [
+        (name, f"{parameter.default:g}" if type(parameter.default) is float else parameter.default)
+        for name, parameter in signature.items()
+    ]
+    assert listed == [(name, str(default)) for name, default in defaults]
 
 
 def test_entries_are_described_alike_in_every_pool_and_in_both_manuals() -> None:
     described: dict[str, set[tuple[str, ...]]] = {}
     for env in MANUALS:
-        for _, name, *meaning in rows(sections(env)["Observation Space"]):
+        for _, name, *meaning in rows(manual_sections(env)["Observation Space"]):
             for pool in ("workers_", "prefill_", "decode_"):
                 name = name.removeprefix(pool)
             described.setdefault(name, set()).add(tuple(meaning))
@@ -83,10 +61,20 @@ def test_entries_are_described_alike_in_every_pool_and_in_both_manuals() -> None
     assert len(described) == 20
 
 
-@pytest.mark.parametrize("env", MANUALS)
-def test_listed_reset_options_are_those_of_the_environment(
-    env: type[AggregatedEnv] | type[DisaggregatedEnv],
+@pytest.mark.parametrize("env_class", MANUALS)
+def test_listed_reset_options_are_those_of_the_environment(env_class: type[ScalingEnv]) -> None:
+    text = manual_sections(ScalingEnv)["Arguments"].split("``reset(options=…)``")[1]
+    for option in ("episode", "trace", "start_s", "duration_s", *env_class.worker_options):
+        assert f"``{option}``" in text
+    with pytest.raises(ValueError, match="known: episode, trace, start_s, duration_s, "):
+        read_options({"nothing": 1}, env_class.worker_options)
+
+
+@pytest.mark.parametrize("env_class", MANUALS)
+def test_described_spaces_are_those_of_the_default_environment(
+    env_class: type[ScalingEnv],
 ) -> None:
-    after = sections(env)["Arguments"].split("the workers at the start:")[1].splitlines()
-    listed = itertools.takewhile(bool, itertools.dropwhile(lambda line: not line, after))
-    assert [line.strip("* `") for line in listed] == list(env.worker_options)
+    env = gymnasium.make(IDS[env_class])
+    sections = manual_sections(env_class)
+    assert f"``{env.action_space}``" in sections["Action Space"]
+    assert env.observation_space.shape == (len(rows(sections["Observation Space"])),)
