@@ -4,8 +4,6 @@ Rule: engine-vllm-trtllm.md §2.1. Every model time passes through an integer-na
 before it reaches the clock, so bit-exact times need the same roundings in the same order.
 """
 
-import math
-
 from aisim_gym.kernel import kernel
 
 NS_PER_S = 1_000_000_000
@@ -27,24 +25,25 @@ def nanoseconds(seconds: float) -> int:
         seconds: >= 0 and below 9e6 (104 days), beyond which nanoseconds are not exact.
     """
     product = seconds * 1e9
+    whole = int(product)
+    above_half = (product - whole) - 0.5
+    if above_half != 0.0:
+        return whole + int(above_half > 0.0)
     split = _SPLIT * seconds
     high = split - (split - seconds)
     low = seconds - high
     # 1e9 needs 21 significant bits, so high * 1e9 and low * 1e9 are exact.
     error = (high * 1e9 - product) + low * 1e9
-    floor = math.floor(product)
-    above_half = (product - floor) - 0.5
-    whole = int(floor)
-    if above_half > 0.0 or (above_half == 0.0 and error > 0.0):
-        return whole + 1
-    if above_half == 0.0 and error == 0.0:
+    if error == 0.0:
         return whole + whole % 2
-    return whole
+    return whole + int(error > 0.0)
 
 
 @kernel
 def seconds_of(ns: int) -> float:
     """Return ``ns`` nanoseconds in seconds: whole seconds plus fraction, two roundings."""
+    if ns < NS_PER_S:
+        return ns / 1e9
     return float(ns // NS_PER_S) + (ns % NS_PER_S) / 1e9
 
 

@@ -58,16 +58,6 @@ class EngineRow(Protocol):
     timing: I8  # TIMING_...
     fixed_prefill_ms: F8
     fixed_decode_ms: F8
-    table_clamps: I8  # 1: beyond a timing table its edge counts, 0: its outermost cells go on
-    table_rows_are_seqs: I8  # 1: rows of the decode table are sequences, 0: active tokens
-    prefill_floor_ms: F8  # least that a table yields
-    decode_floor_ms: F8
-    prefill_grid: I8  # where rows, columns and durations begin in the timing grids
-    prefill_rows: I8
-    prefill_columns: I8
-    decode_grid: I8  # the same for decodes
-    decode_rows: I8
-    decode_columns: I8
     prefill_speedup: F8  # 0: not scaled
     decode_speedup: F8  # product of both ratios; 0: not scaled
     max_prefill_tokens: I8  # page-rounded budget of a prefill pass (SGLang, like the next seven)
@@ -91,6 +81,16 @@ class EngineRow(Protocol):
     transfer_bytes_per_token: F8
     transfer_gb_s: F8  # decimal gigabytes per second
     transfers_missing_only: I8  # 1: only blocks the destination lacks, 0: the whole prompt
+    table_clamps: I8  # 1: beyond a timing table its edge counts, 0: its outermost cells go on
+    table_rows_are_seqs: I8  # 1: rows of the decode table are sequences, 0: active tokens
+    prefill_floor_ms: F8  # least that a table yields
+    decode_floor_ms: F8
+    prefill_grid: I8  # where rows, columns and durations begin in the timing grids
+    prefill_rows: I8
+    prefill_columns: I8
+    decode_grid: I8  # the same for decodes
+    decode_rows: I8
+    decode_columns: I8
 
 
 class RankRow(Protocol):

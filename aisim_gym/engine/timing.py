@@ -21,7 +21,7 @@ def cached_prefill_ms(
     prompt_ends: int,
     prefix_tokens: int,
 ) -> float:
-    """Return :func:`prefill_ms`, from a table where it is there already.
+    """Return :func:`prefill_ms`; where it is a polynomial, it is kept.
 
     Args:
         engine: Role of the rank.
@@ -35,11 +35,13 @@ def cached_prefill_ms(
     if count == 0:
         return 0.0
     at = count * (prompt_ends // count - prefix_tokens // count)
-    if at <= 0 or at >= len(times_ms) or engine.timing != TIMING_POLYNOMIAL:
-        return prefill_ms(engine, grids, count, prompt_ends, prefix_tokens)
-    if times_ms[at] == 0.0:
-        times_ms[at] = prefill_ms(engine, grids, count, prompt_ends, prefix_tokens)
-    return float(times_ms[at])
+    is_kept = 0 < at < len(times_ms) and engine.timing == TIMING_POLYNOMIAL
+    if is_kept and times_ms[at] != 0.0:
+        return float(times_ms[at])
+    ms = prefill_ms(engine, grids, count, prompt_ends, prefix_tokens)
+    if is_kept:
+        times_ms[at] = ms
+    return ms
 
 
 @kernel
@@ -88,7 +90,7 @@ def cached_decode_ms(
     count: int,
     active_tokens: int,
 ) -> float:
-    """Return :func:`decode_ms` of ``count`` >= 1, from a table where it is there already.
+    """Return :func:`decode_ms` of ``count`` >= 1; without a timing table, it is kept.
 
     Args:
         engine: Role of the rank.
@@ -99,11 +101,13 @@ def cached_decode_ms(
         active_tokens: Sum of their lengths before the step.
     """
     at = min(active_tokens, most_table_tokens(engine))
-    if at >= len(times_ms) or engine.timing == TIMING_TABLE:
-        return decode_ms(engine, grids, count, active_tokens)
-    if times_ms[at] == 0.0:
-        times_ms[at] = decode_ms(engine, grids, count, active_tokens)
-    return float(times_ms[at])
+    is_kept = at < len(times_ms) and engine.timing != TIMING_TABLE
+    if is_kept and times_ms[at] != 0.0:
+        return float(times_ms[at])
+    ms = decode_ms(engine, grids, count, active_tokens)
+    if is_kept:
+        times_ms[at] = ms
+    return ms
 
 
 @kernel

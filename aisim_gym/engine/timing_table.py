@@ -5,6 +5,8 @@ crossings, row by row; the engine says where it begins. What the axes are and wh
 is told where the tables come from (``aisim_gym.spec.timing``).
 """
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -30,8 +32,9 @@ def table_prefill_ms(
     rows, columns = int(engine.prefill_rows), int(engine.prefill_columns)
     start = int(engine.prefill_grid)
     x, y = float(new_tokens), float(prefix_tokens)
-    i, j = cell_at(grids, start, rows, x), cell_at(grids, start + rows, columns, y)
-    raw_ms = cell_ms(grids, start, rows, columns, i, j, x, y, engine.table_clamps == 1)
+    if engine.table_clamps == 1:
+        x, y = clamped(grids, start, rows, x), clamped(grids, start + rows, columns, y)
+    raw_ms = _surface_ms(grids, start, rows, columns, x, y)
     return bounded_ms(raw_ms, engine.prefill_floor_ms)
 
 
@@ -51,8 +54,9 @@ def table_decode_ms(
     start = int(engine.decode_grid)
     x = float(count if engine.table_rows_are_seqs == 1 else active_tokens)
     y = float(active_tokens // count)
-    i, j = cell_at(grids, start, rows, x), cell_at(grids, start + rows, columns, y)
-    raw_ms = cell_ms(grids, start, rows, columns, i, j, x, y, engine.table_clamps == 1)
+    if engine.table_clamps == 1:
+        x, y = clamped(grids, start, rows, x), clamped(grids, start + rows, columns, y)
+    raw_ms = _surface_ms(grids, start, rows, columns, x, y)
     return bounded_ms(raw_ms, engine.decode_floor_ms)
 
 
@@ -73,37 +77,43 @@ def cell_at(grids: NDArray[np.float64], start: int, size: int, x: float) -> int:
 
 
 @kernel
-def next_cell(grids: NDArray[np.float64], start: int, size: int, cell: int, x: float) -> int:
-    """Return :func:`cell_at` for an ``x`` that lies in ``cell`` or beyond it."""
-    while cell < size - 2 and grids[start + cell + 1] <= x:
-        cell += 1
-    return cell
+def cell_end(grids: NDArray[np.float64], start: int, size: int, cell: int) -> float:
+    """Return where the next cell begins; the last one has no end."""
+    return float(grids[start + cell + 1]) if cell < size - 2 else math.inf
 
 
 @kernel
-def cell_ms(
-    grids: NDArray[np.float64],
-    start: int,
-    rows: int,
-    columns: int,
-    i: int,
-    j: int,
-    x: float,
-    y: float,
-    clamps: bool,
-) -> float:
-    """Return the duration at (x, y) on the surface over cell (i, j), which may lie elsewhere."""
+def cell_edges(
+    grids: NDArray[np.float64], start: int, rows: int, columns: int, i: int, j: int
+) -> tuple[float, float, float, float, float, float, float]:
+    """Return the lines along both sides of cell (i, j), as :func:`between_edges_ms` takes them."""
     column = start + rows
-    if clamps:
-        x = min(max(x, grids[start]), grids[column - 1])
-        y = min(max(y, grids[column]), grids[column + columns - 1])
-    at = column + columns + i * columns + j
     x1, x2 = grids[start + i], grids[start + i + 1]
-    left = _on_line(x1, x2, grids[at], grids[at + columns], x)
+    left = column + columns + i * columns + j
+    left_ms, left_slope = grids[left], (grids[left + columns] - grids[left]) / (x2 - x1)
     if columns == 1:
-        return left
-    right = _on_line(x1, x2, grids[at + 1], grids[at + columns + 1], x)
-    return _on_line(grids[column + j], grids[column + j + 1], left, right, y)
+        return x1, 0.0, 1.0, left_ms, left_slope, left_ms, left_slope
+    right = left + 1
+    right_ms, right_slope = grids[right], (grids[right + columns] - grids[right]) / (x2 - x1)
+    y1, y2 = grids[column + j], grids[column + j + 1]
+    return x1, y1, y2 - y1, left_ms, left_slope, right_ms, right_slope
+
+
+@kernel
+def between_edges_ms(
+    edges: tuple[float, float, float, float, float, float, float], x: float, y: float
+) -> float:
+    """Return the duration at (x, y) on the surface between two edges, or beyond them."""
+    x1, y1, width, left_ms, left_slope, right_ms, right_slope = edges
+    left = left_slope * (x - x1) + left_ms
+    right = right_slope * (x - x1) + right_ms
+    return (right - left) / width * (y - y1) + left
+
+
+@kernel
+def clamped(grids: NDArray[np.float64], start: int, size: int, x: float) -> float:
+    """Return the place on an axis that is next to ``x``."""
+    return float(min(max(x, grids[start]), grids[start + size - 1]))
 
 
 @kernel
@@ -113,5 +123,8 @@ def bounded_ms(raw_ms: float, floor_ms: float) -> float:
 
 
 @kernel
-def _on_line(x1: float, x2: float, y1: float, y2: float, x: float) -> float:
-    return (y2 - y1) / (x2 - x1) * (x - x1) + y1
+def _surface_ms(
+    grids: NDArray[np.float64], start: int, rows: int, columns: int, x: float, y: float
+) -> float:
+    i, j = cell_at(grids, start, rows, x), cell_at(grids, start + rows, columns, y)
+    return between_edges_ms(cell_edges(grids, start, rows, columns, i, j), x, y)

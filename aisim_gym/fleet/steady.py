@@ -36,7 +36,14 @@ from aisim_gym.engine.tables import (
     WAITING,
 )
 from aisim_gym.engine.timing import cached_decode_ms, most_table_tokens
-from aisim_gym.engine.timing_table import bounded_ms, cell_at, cell_ms, next_cell
+from aisim_gym.engine.timing_table import (
+    between_edges_ms,
+    bounded_ms,
+    cell_at,
+    cell_edges,
+    cell_end,
+    clamped,
+)
 from aisim_gym.fleet.gauges import commit_gauges
 from aisim_gym.fleet.pass_ends import advance_pass_end, remove_pass_end
 from aisim_gym.fleet.request_seq import record_admission_of
@@ -325,7 +332,7 @@ def _write_ends_by_table(w: World, row: int, passes: int) -> int:
     """Do the same for a worker of one rank with a timing table.
 
     From pass to pass the context grows by one and the active tokens by as many as there are
-    sequences, so cells are only left forwards.
+    sequences; a cell is looked for when the one before has been left.
     """
     worker = w.workers[row]
     engine = w.engines[worker.pool]
@@ -341,10 +348,21 @@ def _write_ends_by_table(w: World, row: int, passes: int) -> int:
     growth = 0.0 if engine.table_rows_are_seqs == 1 else float(count)
     x = float(count if engine.table_rows_are_seqs == 1 else tokens)
     y = float(tokens // count)
-    i, j = cell_at(grids, grid, rows, x), cell_at(grids, grid + rows, columns, y)
+    edges = cell_edges(grids, grid, rows, columns, 0, 0)
+    x_end, y_end = -math.inf, -math.inf
     start_ms = w.clock.now_ms
     for n in range(passes):
-        raw_ms = cell_ms(grids, grid, rows, columns, i, j, x, y, clamps)
+        if x >= x_end or y >= y_end:
+            i, j = cell_at(grids, grid, rows, x), cell_at(grids, grid + rows, columns, y)
+            edges = cell_edges(grids, grid, rows, columns, i, j)
+            x_end = cell_end(grids, grid, rows, i)
+            y_end = cell_end(grids, grid + rows, columns, j)
+        if clamps:
+            raw_ms = between_edges_ms(
+                edges, clamped(grids, grid, rows, x), clamped(grids, grid + rows, columns, y)
+            )
+        else:
+            raw_ms = between_edges_ms(edges, x, y)
         end_ms = start_ms + phase_ms(bounded_ms(raw_ms, floor_ms), speedup)
         if end_ms <= start_ms:
             return n
@@ -352,8 +370,6 @@ def _write_ends_by_table(w: World, row: int, passes: int) -> int:
         start_ms = end_ms
         x += growth
         y += 1.0
-        i = next_cell(grids, grid, rows, i, x)
-        j = next_cell(grids, grid + rows, columns, j, y)
     return passes
 
 

@@ -125,7 +125,8 @@ def _stored_dtype(member: bytes) -> np.dtype[Any]:
     read_header: Any = (
         np.lib.format.read_array_header_1_0 if is_old else np.lib.format.read_array_header_2_0
     )
-    return np.dtype(read_header(file)[2])
+    dtype: np.dtype[Any] = read_header(file)[2]
+    return dtype
 
 
 def _check_axes(isl: Floats, active: Floats, context: Floats) -> None:

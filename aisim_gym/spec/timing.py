@@ -81,7 +81,7 @@ class ExternalTiming(_TimingModel):
     type: Literal["external"] = Field(default="external", description="Kind of timing model")
     provider: Text = Field(description="Name of the provider: dynamo_profile")
     config: ProfileConfig = Field(
-        default=None,  # type: ignore[assignment]  # refused in the reference's words
+        default=None,  # refused in the reference's words
         validate_default=True,
         description="Passed to the provider",
     )

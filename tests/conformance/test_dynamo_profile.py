@@ -41,9 +41,8 @@ PLANE: dict[str, Any] = {
 def write_plane(folder: Path, **changed: Any) -> str:
     arrays = {**PLANE, **changed}
     path = folder / "profile.npz"
-    np.savez(
-        path, **{name: np.asarray(array) for name, array in arrays.items() if array is not None}
-    )
+    given: dict[str, Any] = {name: array for name, array in arrays.items() if array is not None}
+    np.savez(path, **given)
     return str(path)
 
 

@@ -12,7 +12,7 @@ from support.timing_tables import timing_tables
 from aisim_gym.engine.duration import phase_ms
 from aisim_gym.engine.tables import EngineRow
 from aisim_gym.engine.timing import decode_ms, prefill_ms
-from aisim_gym.engine.timing_table import LONGEST_MS, bounded_ms, cell_at, next_cell
+from aisim_gym.engine.timing_table import LONGEST_MS, bounded_ms, cell_at, cell_end
 from aisim_gym.replay.build import fill_table_timing
 from aisim_gym.spec import TableTiming
 from aisim_gym.spec.timing_table import LEAST_MS, Floats, Grid, TimingTable
@@ -68,15 +68,17 @@ def test_cell_is_the_last_that_begins_at_or_before(axis: list[int], x: int) -> N
 
 
 @given(AXES, st.integers(-5, 70), st.integers(0, 70))
-def test_going_forwards_finds_the_same_cell(axis: list[int], x: int, step: int) -> None:
+def test_cell_holds_until_its_end(axis: list[int], x: int, step: int) -> None:
     grids = np.array(axis, float)
     cell = cell_at(grids, 0, len(axis), float(x))
-    further = next_cell(grids, 0, len(axis), cell, float(x + step))
-    assert further == cell_at(grids, 0, len(axis), float(x + step))
+    is_left = x + step >= cell_end(grids, 0, len(axis), cell)
+    assert is_left == (cell_at(grids, 0, len(axis), float(x + step)) != cell)
 
 
-def test_axis_of_one_point_is_one_cell() -> None:
-    assert cell_at(np.array([7.0]), 0, 1, 9.0) == next_cell(np.array([7.0]), 0, 1, 0, 9.0) == 0
+def test_axis_of_one_point_is_one_cell_without_end() -> None:
+    grids = np.array([7.0])
+    assert cell_at(grids, 0, 1, 9.0) == 0
+    assert cell_end(grids, 0, 1, 0) == math.inf
 
 
 @pytest.mark.parametrize("raw_ms", [-1.0, 0.5, -math.inf, math.nan])

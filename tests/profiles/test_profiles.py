@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from support.fleets import arrivals, run_small
 from support.shared_folder import require_shared
+from support.source_tree import ROOT
 
 from aisim_gym.errors import SpecError
 from aisim_gym.profiles import EngineProfile, load_profile, profile_fleet, profile_names
@@ -193,3 +194,28 @@ def test_decodes_between_prefills_take_what_was_measured(
         ratios.append(float(row["measured_tpot_ms"]) / composed_ms)
     assert len(ratios) >= 10
     assert low < median(ratios) < high
+
+
+# Documentation
+
+
+@pytest.mark.parametrize("name", profile_names())
+def test_documentation_lists_the_profile(name: str) -> None:
+    profile = load_profile(name)
+    page = (ROOT / "docs" / "engine-profiles.md").read_text("utf-8")
+    (line,) = (line for line in page.splitlines() if line.startswith(f"| `{name}` |"))
+    errors = [
+        f"{error['mean']} / {error['max']}"
+        for error in (profile.table_error[part] for part in ("prefill_pct", "decode_pct"))
+    ]
+    expected = [
+        profile.model,
+        f"{profile.gpu.removeprefix('NVIDIA ')} x {profile.gpus_per_worker}",
+        profile.precision,
+        f"{profile.backend} {profile.backend_version}",
+        f"{profile.kv_capacity_tokens:,}",
+        f"{profile.startup_s:g}",
+        f"{profile.usd_per_worker_hour:g}",
+        *errors,
+    ]
+    assert [cell.strip() for cell in line.strip("|").split("|")][1:] == expected

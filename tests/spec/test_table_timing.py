@@ -39,7 +39,7 @@ def run_alone(timing: Any, input_tokens: int, output_tokens: int) -> tuple[float
 
 def test_prefill_is_by_new_tokens_and_decode_by_sequences_and_context() -> None:
     # Prefill of 51 tokens: 6 ms; decodes of one sequence with 52 and 53 tokens: 6.08 and 6.12 ms.
-    assert run_alone(TABLE, 51, 3) == (6.0, pytest.approx(18.2, rel=1e-14))
+    assert run_alone(TABLE, 51, 3) == pytest.approx((6.0, 18.2), rel=1e-14)
 
 
 def test_prefix_hit_takes_the_time_of_its_prefix_and_of_the_rest() -> None:

@@ -97,6 +97,7 @@ class SglangTables(NamedTuple):
     entry_heads: NDArray[np.int64]
     contents: NDArray[np.int64]
     draws: NDArray[np.int64]
+    timing_grids: NDArray[np.float64]
 
 
 def make_tables(num_rows: int = 1024, num_seqs: int = 64) -> SglangTables:
@@ -123,6 +124,7 @@ def make_tables(num_rows: int = 1024, num_seqs: int = 64) -> SglangTables:
         make_heads(),
         np.zeros(0, np.int64),
         np.zeros((1, WORDS_PER_BLOCK), np.int64),
+        np.zeros(0),
     )
 
 
