@@ -4,14 +4,12 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from aisim_gym.profiles import load_profile
+from aisim_gym.profiles.profile_fleet import KV_TRANSFER_GB_S
 from aisim_gym.spec.argument_checks import check_integer, check_number
 
 Kind = Literal["agg", "disagg"]
 
 STARTUP_S = 30.0
-KV_TRANSFER_GB_S = 50.0
-"""Bandwidth of a handoff between workers of a profile: a port of 400 Gbit/s per worker."""
-
 DEFAULT_GPU_HOUR_USD = 1.0
 
 COUNT_FIELDS: Mapping[Kind, Mapping[str, str]] = {
