@@ -38,7 +38,7 @@ Example: good requests, less the GPUs they took.
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from aisim_gym.envs.named_part import make_part
 from aisim_gym.envs.step_outcome import StepOutcome
@@ -86,9 +86,12 @@ class NamedReward:
     """Base of the named rewards: every parameter is a finite number >= 0.
 
     Attributes:
+        reads_load: Whether ``step.load`` has to be filled in, which costs a few microseconds; it is
+            for a reward that does not say so.
         fleet: Knows the limits on latencies.
     """
 
+    reads_load: ClassVar[bool] = False
     fleet: FleetDescription = field(repr=False)
 
     def __post_init__(self) -> None:
@@ -265,6 +268,7 @@ class FirmReward(NamedReward):
         alpha: Weight of the latencies, 0..1.
     """
 
+    reads_load: ClassVar[bool] = True
     alpha: float = 0.5
 
     def __post_init__(self) -> None:
@@ -329,6 +333,7 @@ class ShapedReward:
         if gamma > 1.0:
             raise ValueError(f"gamma: got {gamma}, expected 0..1")
         self.of: Reward = make_part("of", of, REWARDS, fleet, methods=("__call__",))
+        self.reads_load: bool = getattr(self.of, "reads_load", True)
         self.gamma = float(gamma)
         self.weight = float(weight)
 

@@ -23,7 +23,7 @@ from aisim_gym.envs.episode_workload import (
 )
 from aisim_gym.envs.fleet_choice import Kind, choose_fleet, gpu_hour_prices
 from aisim_gym.envs.fleet_now import FleetNow, read_fleet
-from aisim_gym.envs.load import LoadReader
+from aisim_gym.envs.load import NO_LOAD, LoadReader
 from aisim_gym.envs.named_part import has_direct_form, make_part
 from aisim_gym.envs.observation import Observation
 from aisim_gym.envs.observer import OBSERVATIONS, Observer
@@ -547,6 +547,7 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         paid = self._paid_so_far()
         now_ms = self._fleet.now_ms
         self._totals = totals = self._totals.plus(outcomes)
+        reads_load = getattr(self.reward_object, "reads_load", True)
         outcome = StepOutcome(
             duration_s=(now_ms - self._rewarded_until_ms) / 1000.0,
             gpu_hours=paid.gpu_hours - self._paid.gpu_hours,
@@ -559,7 +560,7 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
             overdue_s=outcomes.overdue_s,
             churn=self._churn,
             in_flight=totals.arrived - totals.completed - totals.rejected,
-            load=self._load_reader.read(state.world()),
+            load=self._load_reader.read(state.world()) if reads_load else NO_LOAD,
         )
         self._rewarded_until_ms = now_ms
         self._paid = paid
