@@ -89,3 +89,16 @@ def test_floor_stands_for_less_and_for_nan(raw_ms: float) -> None:
 @pytest.mark.parametrize("raw_ms", [1e300, math.inf])
 def test_no_pass_takes_longer_than_nanoseconds_are_told_apart(raw_ms: float) -> None:
     assert bounded_ms(raw_ms, 0.0) == LONGEST_MS
+
+
+@pytest.mark.parametrize("block_size", [1, 16, 64, 512])
+def test_block_size_does_not_change_pass_times(block_size: int) -> None:
+    """The same tokens take the same time however KV memory is cut (F56)."""
+    num_blocks = 131_072 // block_size
+    polynomial = make_engine(block_size=block_size, num_blocks=num_blocks)
+    assert decode_ms(polynomial, np.zeros(0), 8, 65_536) == pytest.approx(26.31, rel=1e-12)
+    columns = np.array([0.0, 10_000.0])
+    grid = Grid(np.array([0.0, 10.0]), columns, np.array([[0.0, 0.0], [10.0, 110.0]]))
+    table, grids = engine_of(TimingTable(grid, grid, True, False, 0.0, 0.0))
+    table.block_size, table.num_blocks = block_size, num_blocks
+    assert decode_ms(table, grids, 8, 65_536) == pytest.approx(8 + 8 * 8192 / 1000, rel=1e-12)
