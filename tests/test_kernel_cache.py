@@ -107,6 +107,7 @@ def runs(tmp_path: Path) -> Iterator[Runs]:
 
 
 def test_processes_that_start_at_once_compile_once_and_the_next_loads(runs: Runs) -> None:
+    """F30: the processes of a vector environment, at a cold start and later."""
     begun = [runs.begin(compiler_s=1.0) for _ in range(3)]
     runs.start.touch()
     ended = [runs.end(process) for process in begun]
@@ -299,6 +300,7 @@ def test_folder_is_where_users_expect_it(
     home: str,
     expected: str,
 ) -> None:
+    """F32: outside the package, so that nothing is left of it once it is uninstalled."""
     monkeypatch.setattr(config, "CACHE_DIR", numba_dir)
     monkeypatch.setenv("XDG_CACHE_HOME", xdg)
     monkeypatch.setenv("HOME", home)
@@ -353,6 +355,7 @@ def test_use_is_noted(folder: Path) -> None:
 
 
 def test_a_pickled_function_finds_its_code_in_another_process(folder: Path) -> None:
+    """F30."""
     function: Any = entry_point(quarter)
     assert _is_compiled_by(lambda: function(8))
     state = {**function._reduce_states(), "uuid": "what another process does not know"}

@@ -1,5 +1,7 @@
 """What is installed is what the folders hold, and the README's code runs."""
 
+import itertools
+import json
 import os
 import re
 import shutil
@@ -53,12 +55,32 @@ def test_package_list_equals_the_folders() -> None:
     assert sorted(read_project()["tool"]["setuptools"]["packages"]) == package_names()
 
 
+def test_dependencies_have_lower_bounds_only() -> None:
+    """F36: nothing that is installed already is downgraded; the reference is one exact version."""
+    project = read_project()["project"]
+    extras = project["optional-dependencies"]
+    assert extras.pop("oracle") == ["ai-dynamo-runtime==1.6.1; sys_platform == 'linux'"]
+    for requirement in itertools.chain(project["dependencies"], *extras.values()):
+        assert re.fullmatch(r"[A-Za-z0-9-]+(\[[a-z]+\])?(>=[0-9.]+)?", requirement), requirement
+
+
+def test_data_files_are_what_their_names_say() -> None:
+    """F37: no pointer to a file that is kept elsewhere."""
+    paths = [ROOT / "envs" / "data", ROOT / "aisim_gym" / "profiles" / "data"]
+    files = [file for path in paths for file in path.iterdir()]
+    assert len(files) > 5
+    for file in files:
+        assert file.suffix == ".json"
+        assert isinstance(json.loads(file.read_text("utf-8")), dict), file
+
+
 def test_version_is_the_projects() -> None:
     assert read_project()["project"]["version"] == __version__
 
 
 @pytest.mark.slow
 def test_wheel_holds_the_packages_and_nothing_else(wheel: Path) -> None:
+    """F37: the data files too; F36, F34 rest on the names and requirements in it."""
     names = set(zipfile.ZipFile(wheel).namelist())
     metadata = {name for name in names if ".dist-info/" in name}
     assert names - metadata == packaged_files()
@@ -69,6 +91,7 @@ def test_wheel_holds_the_packages_and_nothing_else(wheel: Path) -> None:
 
 @pytest.mark.slow
 def test_users_own_envs_folder_does_not_shadow_ours(wheel: Path, tmp_path: Path) -> None:
+    """F34."""
     site = tmp_path / "site"
     zipfile.ZipFile(wheel).extractall(site)
     for name in ("envs", "policies"):

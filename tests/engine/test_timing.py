@@ -50,6 +50,24 @@ def test_decode_time_grows_with_tokens_up_to_the_capacity_and_not_with_the_batch
     assert decode_ms(engine, NO_GRIDS, 1, 64) == decode_ms(engine, NO_GRIDS, 1, 1_000_000) == 34.01
 
 
+@pytest.mark.parametrize("block_size", [1, 16, 64, 512])
+def test_times_depend_on_tokens_and_not_on_the_size_of_blocks(block_size: int) -> None:
+    """F56."""
+    capacity, active = 65_536, 20_000
+    engine = make_engine(
+        timing=TIMING_POLYNOMIAL,
+        block_size=block_size,
+        num_blocks=capacity // block_size,
+        prefill_speedup=1.0,
+        decode_speedup=1.0,
+    )
+    used = active / capacity
+    expected_ms = -25.74 * used**2 + 54.01 * used + 5.74
+    assert decode_ms(engine, NO_GRIDS, 4, active) == pytest.approx(expected_ms, abs=1e-6)
+    expected_ms = 4.209989e-07 * 2048**2 + 1.518344e-02 * 2048 + 1.650142e01
+    assert prefill_ms(engine, NO_GRIDS, 1, 2048, 0) == pytest.approx(expected_ms, abs=1e-6)
+
+
 def test_prefill_is_timed_with_floored_means() -> None:
     # Three requests with 7 new tokens: 3 * (7 // 3) = 6.
     assert prefill_ms(polynomial(), NO_GRIDS, 3, 7, 0) == prefill_ms(

@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -239,6 +240,45 @@ def test_checker_of_stable_baselines3_has_nothing_to_say(
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         checker.check_env(make_env(DISAGG, **arguments), warn=True)
+
+
+class CheckedMask(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Refuses an action that the mask before it forbids."""
+
+    def action_masks(self) -> Any:
+        """Return the mask of the environment, which learners look for by this name."""
+        env = self.env.unwrapped
+        assert isinstance(env, ScalingEnv)
+        return env.action_masks()
+
+    def step(self, action: Any) -> Any:
+        mask = self.action_masks()
+        nvec = getattr(self.action_space, "nvec", [len(mask)])
+        assert len(mask) == sum(nvec)
+        starts = np.cumsum([0, *nvec[:-1]])
+        assert mask[starts + np.atleast_1d(action)].all(), action
+        return self.env.step(action)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_masks_reach_learners_from_processes(make_env: EnvBuilder) -> None:
+    """F15: an action that its mask forbids would end a process, and the test."""
+    contrib = pytest.importorskip("sb3_contrib", reason="sb3_contrib is not installed")
+    common = pytest.importorskip("stable_baselines3.common.vec_env")
+    env = make_env(DISAGG, max_gpus=8, **UNEVEN)
+    vector = common.SubprocVecEnv(
+        [lambda i=i: CheckedMask(env.fork()) for i in range(4)], start_method="fork"
+    )
+    model = contrib.MaskablePPO(
+        "MlpPolicy", vector, n_steps=125, batch_size=250, n_epochs=1, device="cpu", seed=1
+    )
+    model.learn(2000)
+    assert model.num_timesteps == 2000
+    masks = np.stack(vector.env_method("action_masks"))
+    assert masks.shape == (4, 12)
+    assert not masks.all()
+    vector.close()
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """Seeds, ends, costs of an episode (policies.md §18.2; rulings.md 11)."""
 
 import random
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -8,11 +9,14 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.error import ResetNeeded
+from support.audit import check_arrivals, check_requests
 
 from aisim_gym.envs import ScalingEnv
 from aisim_gym.envs.fleet_choice import choose_fleet
 from aisim_gym.fleet.tables import DECODE, PREFILL
+from aisim_gym.metrics.request_times import REQUEST_COMPLETED, REQUEST_OPEN
 from aisim_gym.replay.paid_time import pool_worker_seconds
+from aisim_gym.report import summarize
 from aisim_gym.workload import (
     RequestTable,
     requests_from_arrays,
@@ -80,6 +84,7 @@ def least(env: ScalingEnv) -> Any:
 def test_same_seed_gives_the_same_episode_whatever_the_global_state(
     env_id: str, make_env: EnvBuilder
 ) -> None:
+    """F01."""
     episodes = []
     for i in range(2):
         np.random.seed(i)  # noqa: NPY002
@@ -94,6 +99,7 @@ def test_same_seed_gives_the_same_episode_whatever_the_global_state(
 
 
 def test_seed_starts_a_sequence_of_episodes(env_id: str, make_env: EnvBuilder) -> None:
+    """F02."""
     env = make_env(env_id)
     first, second, third, fourth = (play(env, seed=seed) for seed in (123, None, 123, None))
     assert first == third
@@ -104,6 +110,7 @@ def test_seed_starts_a_sequence_of_episodes(env_id: str, make_env: EnvBuilder) -
 def test_resets_without_a_seed_give_new_requests_in_a_reproducible_order(
     env_id: str, make_env: EnvBuilder
 ) -> None:
+    """F04."""
     sequences = []
     env = make_env(env_id)
     for _ in range(2):
@@ -117,6 +124,7 @@ def test_resets_without_a_seed_give_new_requests_in_a_reproducible_order(
 
 
 def test_nothing_of_earlier_episodes_survives_a_reset(env_id: str, make_env: EnvBuilder) -> None:
+    """F03, F07: neither workers nor caches, queues, clock or counters."""
     fresh = play(make_env(env_id), seed=1)
     used = make_env(env_id)
     most = np.full(used.action_space.shape or (), 7, np.int64)
@@ -127,6 +135,7 @@ def test_nothing_of_earlier_episodes_survives_a_reset(env_id: str, make_env: Env
 
 
 def test_reset_in_mid_episode_can_be_repeated(env_id: str, make_env: EnvBuilder) -> None:
+    """F24."""
     env = make_env(env_id, workload={"duration_s": 20.0, "mean_output_tokens": 10.0})
     for _ in range(100):
         env.reset()
@@ -138,6 +147,7 @@ def test_reset_in_mid_episode_can_be_repeated(env_id: str, make_env: EnvBuilder)
 
 
 def test_finished_workload_terminates(env_id: str, make_env: EnvBuilder) -> None:
+    """F19."""
     *_, last = play(make_env(env_id), seed=1)
     assert last[2:4] == (True, False)
     info = last[4]
@@ -145,6 +155,7 @@ def test_finished_workload_terminates(env_id: str, make_env: EnvBuilder) -> None
 
 
 def test_horizon_truncates(env_id: str, make_env: EnvBuilder) -> None:
+    """F19."""
     *_, last = play(make_env(env_id, horizon_s=25.0), seed=1)
     assert last[2:4] == (False, True)
     assert last[4]["now_s"] == 25.0
@@ -153,6 +164,7 @@ def test_horizon_truncates(env_id: str, make_env: EnvBuilder) -> None:
 def test_end_exactly_at_the_horizon_terminates_and_one_later_truncates(
     env_id: str, make_env: EnvBuilder
 ) -> None:
+    """F19."""
     requests = requests_from_arrays([12_000.0], [300], [20])
     env = make_env(env_id, requests=requests)
     play(env, seed=1)
@@ -165,12 +177,15 @@ def test_end_exactly_at_the_horizon_terminates_and_one_later_truncates(
 
 
 def test_hopeless_overload_still_ends(env_id: str, make_env: EnvBuilder) -> None:
+    """F20: at the horizon, however long the queue is."""
     traffic = {"duration_s": 60.0, "base_rate_rps": 40.0, "peak_rate_rps": 40.0}
     env = make_env(env_id, workload={**traffic, "spike_at_s": None}, horizon_s=80.0)
+    begun_s = time.process_time()
     seen = play(env, action=least(env), seed=1)
     assert seen[-1][3]
     assert seen[-1][4]["is_success"] is False
     assert len(seen) == 1 + 7
+    assert time.process_time() - begun_s < 10.0
 
 
 def test_workload_that_ends_before_the_first_tick_is_one_step(
@@ -186,6 +201,7 @@ def test_workload_that_ends_before_the_first_tick_is_one_step(
 
 @pytest.mark.parametrize(("limit", "num_steps"), [(2, 2), (1000, 5), (-1, 5)])
 def test_time_limit_wrapper_counts_steps(env_id: str, limit: int, num_steps: int) -> None:
+    """F18: below the end of the episode it truncates, above it changes nothing, -1 is none."""
     traffic = {"duration_s": 60.0, "base_rate_rps": 1.0, "peak_rate_rps": 2.0}
     arguments: dict[str, Any] = {"workload": traffic, "tick_s": 10.0, "horizon_s": 80.0}
     env = gymnasium.make(env_id, max_episode_steps=limit, **arguments)
@@ -215,6 +231,7 @@ def test_step_needs_a_reset(env_id: str, make_env: EnvBuilder) -> None:
 
 
 def test_silence_is_observed_without_nan(env_id: str, make_env: EnvBuilder) -> None:
+    """F14."""
     requests = requests_from_arrays([0.0, 600_000.0], [300, 300], [20, 20])
     env = make_env(env_id, requests=requests)
     with np.errstate(all="raise"):
@@ -247,6 +264,74 @@ def test_disaggregated_pools_may_be_scaled_to_zero(make_env: EnvBuilder) -> None
     seen = play(env, action=np.zeros(2, np.int64), seed=1)
     assert seen[-1][3]
     assert seen[-1][4]["total_arrived"] > seen[-1][4]["total_completed"]
+
+
+# Nothing is lost
+
+
+def test_every_request_is_somewhere_at_every_tick(env_id: str, make_env: EnvBuilder) -> None:
+    """F51: arrived = completed + rejected + open, in the info and in the tables."""
+    busy = {"duration_s": 60.0, "base_rate_rps": 5.0, "peak_rate_rps": 60.0, "period_s": 60.0}
+    env = make_env(env_id, workload=busy, startup_s=5.0, horizon_s=90.0)
+    env.reset(seed=1)
+    env.action_space.seed(1)
+    most_open, ended = 0, False
+    while not ended:
+        *_, terminated, truncated, info = env.step(env.action_space.sample())
+        check_requests(env.replay.state)
+        check_arrivals(env.replay.state)
+        rows = np.asarray(env.replay.state.requests)
+        rows = rows[rows["is_arrived"] == 1]
+        num_open = int((rows["status"] == REQUEST_OPEN).sum())
+        assert info["total_arrived"] == len(rows)
+        assert info["total_completed"] == (rows["status"] == REQUEST_COMPLETED).sum()
+        ends = info["total_completed"] + info["total_rejected"]
+        assert info["total_arrived"] == ends + num_open
+        most_open, ended = max(most_open, num_open), terminated or truncated
+    assert most_open > 100
+
+
+@pytest.mark.parametrize("enable_prefix_caching", [True, False])
+def test_scarce_memory_preempts_and_still_gets_everything_done(
+    enable_prefix_caching: bool,
+    env_id: str,
+    make_env: EnvBuilder,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """F52: outputs that outgrow the KV pool together, but not one by one; nothing is logged."""
+    engine = {"num_gpu_blocks": 20, "enable_prefix_caching": enable_prefix_caching}
+    fleet = choose_fleet(make_env(env_id).kind)
+    for launch in ("prefill", "decode", "engine"):
+        if launch in fleet:
+            fleet[launch]["engine"] |= engine
+    fleet |= {key: 1 for key in fleet if key.startswith("num_")}
+    requests = burst(30, input_tokens=300, output_tokens=600)
+    env = make_env(env_id, fleet=fleet, requests=requests, capture_details=True, horizon_s=3600.0)
+    *_, last = play(env, action=least(env), seed=1)
+    assert last[2:4] == (True, False)
+    assert last[4]["total_completed"] == 30
+    records = summarize(env.replay).per_request
+    assert records is not None
+    assert sum(records.columns["readmission_count"]) > 0
+    assert capfd.readouterr() == ("", "")
+
+
+def test_overload_drops_nothing_and_never_looks_better(env_id: str, make_env: EnvBuilder) -> None:
+    """F53: no hidden time-out; throughput is over all the time until the last completion."""
+    good_frac = []
+    for rate_rps in (1.0, 20.0, 60.0):
+        load = {"duration_s": 60.0, "base_rate_rps": rate_rps, "peak_rate_rps": rate_rps}
+        env = make_env(env_id, workload={**load, "spike_at_s": None}, horizon_s=90.0)
+        info = play(env, action=least(env), seed=1)[-1][4]
+        rows = np.asarray(env.replay.state.requests)
+        completed = rows[rows["status"] == REQUEST_COMPLETED]
+        assert set(rows["status"].tolist()) <= {REQUEST_OPEN, REQUEST_COMPLETED}
+        summary = summarize(env.replay).summary
+        span_s = completed["terminal_ms"].max() / 1000.0
+        assert summary["request_throughput_rps"] == pytest.approx(len(completed) / span_s)
+        good_frac.append(info["total_good"] / info["total_arrived"])
+    assert good_frac == sorted(good_frac, reverse=True)
+    assert good_frac[-1] < 0.5 * good_frac[0]
 
 
 # Costs

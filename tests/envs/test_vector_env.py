@@ -84,6 +84,53 @@ def test_native_vector_environment_equals_gymnasiums(
         envs.close()
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"observation": {"name": "per_rank", "flat": False}, "action": "box"},
+        {"observation": {"name": "history", "length": 2}, "action": "deltas", "reward": "cmdp"},
+    ],
+    ids=["per_rank and box", "history and deltas"],
+)
+def test_native_vector_environment_equals_gymnasiums_with_other_parts(
+    env_id: str, arguments: dict[str, Any]
+) -> None:
+    theirs, ours = make_both(env_id, "SameStep", max_episode_steps=3, **arguments)
+    assert_same(ours.reset(seed=5), theirs.reset(seed=5))
+    theirs.action_space.seed(1)
+    for _ in range(7):
+        actions = theirs.action_space.sample()
+        for one, other in zip(ours.step(actions), theirs.step(actions), strict=True):
+            assert_same(one, other)
+    for envs in (theirs, ours):
+        envs.close()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+@pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
+def test_processes_of_gymnasium_give_the_same_numbers(env_id: str, context: str) -> None:
+    """F33: a process that is spawned registers the environments by itself."""
+    arguments: dict[str, Any] = {**ARGUMENTS, "num_envs": 2}
+    processes = gymnasium.make_vec(
+        env_id,
+        vectorization_mode=gymnasium.VectorizeMode.ASYNC,
+        vector_kwargs={"context": context},
+        **arguments,
+    )
+    ours = gymnasium.make_vec(env_id, **arguments)
+    try:
+        assert_same(ours.reset(seed=5), processes.reset(seed=5))
+        ours.action_space.seed(1)
+        for _ in range(3):
+            actions = ours.action_space.sample()
+            for one, other in zip(ours.step(actions), processes.step(actions), strict=True):
+                assert_same(one, other)
+    finally:
+        processes.close()
+        ours.close()
+
+
 def test_action_after_an_end_is_ignored_and_earns_nothing(env_id: str) -> None:
     _, ours = make_both(env_id, "NextStep", max_episode_steps=2)
     ours.reset(seed=1)

@@ -3,10 +3,15 @@
 from collections.abc import Callable
 from typing import Any
 
+import gymnasium
+import numpy as np
 import pytest
 
-from aisim_gym.policies import HpaPolicy
+from aisim_gym.envs import ENTRY_POINTS, ScalingEnv
+from aisim_gym.metrics.request_times import REQUEST_COMPLETED
+from aisim_gym.policies import EnvPolicy, HpaPolicy
 from aisim_gym.replay import FleetDescription, PoolSnapshot, ScalingDecision, ScalingSnapshot
+from aisim_gym.workload import RequestTable, requests_from_arrays
 
 Snapshots = Callable[..., ScalingSnapshot]
 Pools = Callable[..., PoolSnapshot]
@@ -109,3 +114,44 @@ def test_both_pools_share_the_gpus(
     decision = policy.on_tick(make_snapshot(15.0, make_pool([30] * 4), prefill=prefill))
     # (4, 8) wanted after the rate limit, of 8 GPUs: floor(4 * 8/12) = 2 prefill, 6 decode.
     assert decision == ScalingDecision(None, 6, 30_000.0)
+
+
+# In a fleet
+
+
+@pytest.mark.parametrize("env_id", ENTRY_POINTS)
+def test_fleet_is_at_its_minimum_a_window_after_the_traffic_has_stopped(env_id: str) -> None:
+    """F57: a minute of traffic, then silence; idle workers report that they are idle."""
+    at_ms = [*np.linspace(0.0, 60_000.0, 1200), 1_800_000.0]
+    requests = requests_from_arrays(at_ms, [1000] * 1201, [200] * 1201)
+    metrics = [{"prefill_target": 2.0, "decode_target": 10.0}]
+    env, planner = begin(env_id, HpaPolicy(metrics=metrics, down_stabilization_s=120.0), requests)
+    workers = []
+    for _ in range(30):
+        pools = (env.snapshot.prefill, env.snapshot.decode)
+        workers.append(sum(pool.num_non_draining for pool in pools))
+        observation, *_ = env.step(planner.act())
+        assert np.isfinite(observation).all()
+    fewest = 1 if env.kind == "agg" else 2
+    assert max(workers) > 2 * fewest
+    assert set(workers[240 // 15 :]) == {fewest}  # a minute for the rates and for what still runs
+
+
+@pytest.mark.parametrize("env_id", ENTRY_POINTS)
+def test_burst_raises_the_fleet_before_anything_completes(env_id: str) -> None:
+    """F58, F59: prompts of 32,000 tokens are seen while they queue, not when they end."""
+    requests = requests_from_arrays([10_000.0] * 60, [32_000] * 60, [500] * 60)
+    env, planner = begin(env_id, HpaPolicy(metrics=[{"name": "qtok"}]), requests)
+    assert not (np.asarray(env.replay.state.requests)["status"] == REQUEST_COMPLETED).any()
+    *_, info = env.step(planner.act())
+    assert info["churn"] > 0
+
+
+def begin(env_id: str, policy: HpaPolicy, requests: RequestTable) -> tuple[ScalingEnv, EnvPolicy]:
+    """Return an environment at its first tick, and the policy that chooses its actions."""
+    env = gymnasium.make(env_id, requests=requests, tick_s=15.0).unwrapped
+    assert isinstance(env, ScalingEnv)
+    env.reset(seed=1)
+    planner = EnvPolicy(env, policy)
+    planner.reset()
+    return env, planner

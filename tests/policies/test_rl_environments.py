@@ -60,6 +60,28 @@ def test_unknown_environment_is_refused_with_a_guess() -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_trials_of_a_study_may_use_processes() -> None:
+    """Field case F33: a study that tries settings, in environments in processes of their own."""
+    optuna = pytest.importorskip("optuna", reason="optuna is not installed")
+
+    def objective(trial: Any) -> float:
+        num_steps = trial.suggest_int("num_steps", 1, 3)
+        envs = make_training_envs(smoke_config(vec="subproc", start_method="spawn"))
+        try:
+            envs.seed(5)
+            envs.reset()
+            rewards = [envs.step(np.array([[2, 1], [0, 2]]))[1] for _ in range(num_steps)]
+        finally:
+            envs.close()
+        return float(np.sum(rewards))
+
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
+    study.optimize(objective, n_trials=2, n_jobs=2)
+    assert all(np.isfinite(trial.value) for trial in study.trials)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 @pytest.mark.parametrize("start_method", ["fork", "spawn", "forkserver"])
 def test_processes_of_their_own_give_the_same_episodes(start_method: str) -> None:
     """Field case F33."""

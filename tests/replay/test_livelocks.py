@@ -196,6 +196,7 @@ def ends() -> dict[str, str]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_worker_that_gets_nowhere_is_named_with_the_time(name: str, ends: dict[str, str]) -> None:
+    """F52."""
     pool, at_ms = CASES[name][2].split()
     assert ends[name].startswith("replay invariant violated: offline ")
     assert " effect-free zero-duration pass with " in ends[name]

@@ -59,6 +59,7 @@ def check_all(replay: Replay) -> None:
 @SLOW
 @given(cases(limited=True))
 def test_every_request_is_in_exactly_one_place_at_every_tick(case: Case) -> None:
+    """F51."""
     replay = case.replay()
     drive(replay, case, lambda _: check_all(replay))
     check_all(replay)

@@ -72,6 +72,25 @@ def test_handoff_of_a_disaggregated_request_is_recorded() -> None:
     assert record["prefill_route_overlap_tokens"] == record["decode_route_overlap_tokens"] == 0
 
 
+def test_request_that_crosses_both_pools_is_one_request() -> None:
+    """F55, F59: its first token is prefill's, its gaps are decode's; waiting is told apart."""
+    spec = small_fleet(prefill=1, decode=1, prefill_ms=10.0, decode_ms=1.0)
+    run = run_small(spec, arrivals(every(5.0, 6), 8, 4))
+    columns = records_of(run).columns
+    assert len(set(columns["uuid"])) == 6 == run.summary["num_requests"]
+    assert run.summary["completed_requests"] == run.summary["num_ttft_samples"] == 6
+    assert run.summary["total_output_tokens"] == 6 * 4
+    assert columns["itl_ms"] == [1.0] * 6
+    for arrival_ms, admit_ms, held_ms, decode_ms, first_ms in zip(
+        *(columns[name] for name in ("arrival_time_ms", "first_admit_ms", "source_held_ms")),
+        *(columns[name] for name in ("decode_admit_ms", "first_token_ms")),
+        strict=True,
+    ):
+        assert arrival_ms <= admit_ms < held_ms <= decode_ms <= first_ms
+        assert held_ms - admit_ms == 10.0
+    assert columns["first_admit_ms"][-1] > columns["arrival_time_ms"][-1]
+
+
 def test_readmission_after_preemption_is_counted() -> None:
     # Two requests of 3 prompt blocks each grow until 7 blocks no longer hold both.
     spec = small_fleet(workers=1, engine={"num_gpu_blocks": 7})

@@ -273,6 +273,7 @@ def test_speedup_keeps_lengths_and_prompts() -> None:
 
 
 def test_table_written_as_a_trace_reads_back_with_its_shared_blocks(tmp_path: Path) -> None:
+    """F37."""
     table = generate_requests(short("mooncake-toolagent", 200.0))
     write_mooncake(table, tmp_path / "trace.jsonl")
     again = read_mooncake(tmp_path / "trace.jsonl")
