@@ -8,7 +8,7 @@ EXAMPLES ?= 800
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
-DEV := .[dev,parquet,plot,rl,oracle]
+DEV := .[dev,docs,parquet,plot,rl,oracle]
 # For `make constraints`: the version whose CPU build is at hand.
 TORCH := torch==2.13.0
 RATIOS := aisim_gym/bench/recorded.json
@@ -20,7 +20,7 @@ PARALLEL := -n $(JOBS)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check bench-check differential format lint kernel constraints clean
+.PHONY: help demo test check bench-check differential docs format lint kernel constraints clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +49,10 @@ bench-check: kernel ## Fail if a ratio of speeds is half of the recorded one (se
 differential: kernel ## Compare 2400 random runs with the reference and log what they were (minutes)
 	@PYTHONPATH=tests $(BIN)/python -m conformance.campaign \
 		--examples $(EXAMPLES) --out $(RUNS)/differential
+
+docs: $(VENV)/.dev ## Build the documentation into build/docs (half a minute)
+	@$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/docs
+	@echo "Written: build/docs/index.html"
 
 lint: $(VENV)/.dev ## Check style, format and types
 	@echo "Checking style, format and types: about a minute the first time"

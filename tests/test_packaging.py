@@ -1,9 +1,8 @@
-"""What is installed is what the folders hold, and the README's code runs."""
+"""What is installed is what the folders hold."""
 
 import itertools
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 from support.source_tree import PACKAGE_FOLDERS, ROOT, package_names
 
-from aisim_gym import __version__, load_spec
+from aisim_gym import __version__
 
 
 def read_project() -> dict[str, Any]:
@@ -117,27 +116,3 @@ def test_users_own_envs_folder_does_not_shadow_ours(wheel: Path, tmp_path: Path)
         folder / "envs",
         folder / "policies",
     ]
-
-
-def test_readme_code_prints_what_the_readme_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    readme = (ROOT / "README.md").read_text("utf-8")
-    fences = r"^```python\n(.*?)^```\n```text\n(.*?)^```"
-    blocks = list(re.finditer(fences, readme, re.MULTILINE | re.DOTALL))
-    assert len(blocks) == readme.count("```python") >= 3
-    monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {"__name__": "readme"}
-    for block in blocks:  # one after the other, later ones use names of earlier ones
-        lines_before = "\n" * readme.count("\n", 0, block.start(1))
-        exec(compile(lines_before + block[1], str(ROOT / "README.md"), "exec"), names)
-        assert capsys.readouterr().out == block[2]
-
-
-def test_readme_spec_file_is_valid(tmp_path: Path) -> None:
-    readme = (ROOT / "README.md").read_text("utf-8")
-    (toml,) = re.findall(r"^```toml\n(.*?)^```", readme, re.MULTILINE | re.DOTALL)
-    (tmp_path / "fleet.toml").write_text(toml, "utf-8")
-    spec = load_spec(tmp_path / "fleet.toml")
-    assert spec.workload.trace_files == (tmp_path / "trace.jsonl.gz",)
-    assert spec.sla.ttft_ms == 500.0

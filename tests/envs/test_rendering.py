@@ -3,7 +3,6 @@
 import copy
 import os
 import pickle
-import re
 import subprocess
 import sys
 import warnings
@@ -19,7 +18,6 @@ from gymnasium.envs.registration import load_env_creator
 from gymnasium.error import ResetNeeded
 from gymnasium.utils.env_checker import check_env
 from numpy.typing import NDArray
-from support.source_tree import ROOT
 
 from aisim_gym.envs import ENTRY_POINTS, ScalingEnv
 from aisim_gym.envs.episode_record import FIRST_CAPACITY, EpisodeRecord
@@ -452,25 +450,3 @@ def test_missing_pygame_is_told_with_the_extra(
     monkeypatch.setitem(sys.modules, "pygame", None)
     with pytest.raises(ImportError, match=r"pip install 'aisim-gym\[human\]'"):
         env.reset(seed=1)
-
-
-# The page about it
-
-
-def test_code_of_the_page_runs_and_its_picture_is_a_frame(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("moviepy", reason="moviepy is not installed")
-    page = (ROOT / "docs" / "rendering.md").read_text("utf-8")
-    monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {}
-    for code in re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL):
-        if "IPython" not in code:
-            exec(compile(code, "rendering.md", "exec"), names)
-    assert (tmp_path / "videos" / "rl-video-episode-0.mp4").stat().st_size > 0
-    shipped = ROOT / "docs" / "images" / "env-rgb.png"
-    assert shipped.stat().st_size < 150_000
-    image = import_module("PIL.Image")
-    for path in (tmp_path / "env-rgb.png", shipped):
-        with image.open(path) as picture:
-            assert picture.size == (960, 640)
