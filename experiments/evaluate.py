@@ -1,7 +1,7 @@
 """Compare a trained policy with fixed fleets and planners on held-out episodes.
 
-``python experiments/evaluate.py --policy runs/chat-ppo/seed-1 --policy runs/chat-ppo/seed-2``:
-several training seeds of one configuration, or a single one, or a policy bundle.
+``python experiments/evaluate.py --policy runs/chat-diurnal-ppo/seed-1``; repeat ``--policy`` for
+several training seeds of one configuration. A policy bundle will do as well.
 """
 
 import sys

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import gymnasium
 
 from aisim_gym.envs.action import Targets, fleet_gpus
+from aisim_gym.envs.pool_scales import most_workers, pools_of
 from aisim_gym.envs.scaling_env import ScalingEnv
 from aisim_gym.policies.env_runner import EnvPolicy
 from aisim_gym.policies.rl.episode_metrics import EpisodeMetrics
@@ -126,9 +127,11 @@ def static_fleets(env: ScalingEnv) -> Iterator[StaticFleet]:
     """Yield every fixed fleet within the limits that has a worker in each pool."""
     description = env.fleet_description
     limits = description.limits
-    assert limits.max_workers is not None
-    counts = range(max(limits.min_workers, 1), limits.max_workers + 1)
-    for workers in product(counts, repeat=len(env.worker_options)):
+    counts = [
+        range(max(limits.of_pool(pool)[0], 1), most_workers(description, pool) + 1)
+        for pool, _ in pools_of(description).values()
+    ]
+    for workers in product(*counts):
         targets = Targets(workers[0] if len(workers) == 2 else None, workers[-1])
         gpus = fleet_gpus(targets, description)
         if limits.max_gpus is None or gpus <= limits.max_gpus:

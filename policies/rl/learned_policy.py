@@ -1,6 +1,6 @@
 """A trained policy at work in an environment's loop.
 
-policy = load_policy("runs/chat-ppo/seed-1")
+policy = load_policy("runs/chat-diurnal-ppo/seed-1")
 env = policy.make_env()
 observation, info = env.reset(seed=7)
 policy.reset()

@@ -91,8 +91,9 @@ class TrainingConfig(SpecModel):
     algorithm: AlgorithmName = Field(default="ppo", description="Which learner")
     total_steps: Positive = Field(description="Environment steps, rounded up to whole rollouts")
     num_envs: Positive = Field(default=4, description="Environments stepped side by side")
-    vec: Literal["dummy", "subproc"] = Field(
-        default="dummy", description="dummy: in this process; subproc: a process each"
+    vec: Literal["native", "dummy", "subproc"] = Field(
+        default="native",
+        description="native: replays in threads; dummy: one by one; subproc: a process each",
     )
     start_method: Literal["fork", "spawn", "forkserver"] = Field(
         default="spawn", description="How subproc starts its processes"

@@ -9,6 +9,7 @@ import gymnasium
 import numpy as np
 
 import aisim_gym.envs  # noqa: F401  registers the ids, also in the processes of SubprocVecEnv
+from aisim_gym.policies.rl.native_envs import make_native_envs
 from aisim_gym.policies.rl.training_config import EpisodeSet, TrainingConfig, env_arguments
 from aisim_gym.spec.wording import closest
 
@@ -46,12 +47,21 @@ def make_env(env_id: str, kwargs: dict[str, Any]) -> gymnasium.Env[Any, Any]:
     Raises:
         ValueError: If the id is unknown; whatever the environment raises for its arguments.
     """
+    check_registered(env_id)
+    return gymnasium.make(env_id, **kwargs)
+
+
+def check_registered(env_id: str) -> None:
+    """Refuse an id that nobody registered.
+
+    Raises:
+        ValueError: If the id is unknown.
+    """
     if env_id not in gymnasium.registry:
         known = [name for name in gymnasium.registry if name.startswith("aisim_gym/")]
         raise ValueError(
             f"unknown environment {env_id!r}{closest(env_id, known)} (known: {', '.join(known)})"
         )
-    return gymnasium.make(env_id, **kwargs)
 
 
 class FixedEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -97,6 +107,9 @@ def make_training_envs(config: TrainingConfig) -> "VecEnv":
     from stable_baselines3.common.env_util import make_vec_env
     from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 
+    if config.vec == "native":
+        check_registered(config.env.id)
+        return make_native_envs(config.env.id, config.env.kwargs, config.num_envs)
     maker = EnvMaker(config.env.id, config.env.kwargs)
     if config.vec == "subproc":
         options = {"start_method": config.start_method}

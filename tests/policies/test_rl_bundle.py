@@ -111,7 +111,7 @@ def test_evaluators_of_stable_baselines_accept_a_policy(run: TrainingRun) -> Non
 def test_recurrent_policy_forgets_between_episodes(tmp_path: Path) -> None:
     run = train_smoke(tmp_path, algorithm="recurrent_ppo", total_steps=128)
     policy = load_policy(run.folder)
-    shown = np.full((25,), 0.5, np.float32)
+    shown = np.full(policy.make_env().observation_space.shape or (), 0.5, np.float32)
     first = policy.predict(shown)[1]
     policy.reset()
     policy.act(shown)
@@ -167,7 +167,7 @@ def test_spaces_of_the_description_are_those_of_its_environment(bundle: Path) ->
     change(
         bundle, observation_space={"kind": "Box", "low": [0.0], "high": [1.0], "dtype": "float32"}
     )
-    with pytest.raises(ValueError, match=r"observation_space: got Box of shape \(25,\), expected"):
+    with pytest.raises(ValueError, match=r"observation_space: got .* expected Box of shape \(1,\)"):
         load_policy(bundle)
 
 

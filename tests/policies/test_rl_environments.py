@@ -1,4 +1,4 @@
-"""Environments as learners get them: fixed validation episodes, seeds, processes (F33)."""
+"""Environments as learners get them: fixed validation episodes, seeds, threads, processes (F33)."""
 
 from typing import Any, cast
 
@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from support.rl_runs import smoke_config
 
-from aisim_gym.policies.rl.training_config import EpisodeSet
+from aisim_gym.policies.rl.native_envs import make_native_envs
+from aisim_gym.policies.rl.training_config import EpisodeSet, TrainingConfig
 from aisim_gym.policies.rl.training_envs import (
     FixedEpisodes,
     env_seed,
@@ -56,6 +57,83 @@ def test_run_that_goes_on_has_other_traffic_than_at_its_beginning() -> None:
 def test_unknown_environment_is_refused_with_a_guess() -> None:
     with pytest.raises(ValueError, match=r"did you mean `aisim_gym/Aggregated-v0`.*known: "):
         make_env("aisim_gym/Agregated-v0", {})
+
+
+def smoke_envs(**changes: Any) -> Any:
+    return make_training_envs(smoke_config(**changes))
+
+
+def played(config: TrainingConfig, num_steps: int) -> list[Any]:
+    """Return all that Stable-Baselines3 gets to see of a rollout, but for the clock."""
+    envs: Any = make_training_envs(config)
+    random = np.random.default_rng(2)
+    seen: list[Any] = []
+    try:
+        envs.seed(5)
+        seen.append((envs.reset().tolist(), envs.reset_infos))
+        for _ in range(num_steps):
+            actions = random.integers(0, 3, (config.num_envs, 2))
+            observations, rewards, dones, infos = envs.step(actions)
+            assert (observations.dtype, rewards.dtype, dones.dtype) == ("f4", "f4", "?")
+            for info in infos:
+                if "episode" in info:
+                    assert info["episode"].pop("t") >= 0.0
+                    info["terminal_observation"] = info["terminal_observation"].tolist()
+            reset_infos = list(envs.reset_infos)
+            seen.append((observations.tolist(), rewards.tolist(), dones.tolist(), infos))
+            seen.append(reset_infos)
+    finally:
+        envs.close()
+    return seen
+
+
+@pytest.mark.parametrize("horizon_s", [60.0, 120.0])
+def test_native_environments_give_the_rollout_of_dummy_ones(horizon_s: float) -> None:
+    """Episodes that are cut short and such that end by themselves, three of each environment."""
+    config = smoke_config(num_envs=3)
+    config.env.kwargs["horizon_s"] = horizon_s
+    mine, theirs = (played(config.model_copy(update={"vec": v}), 32) for v in ("native", "dummy"))
+    for step, (native, dummy) in enumerate(zip(mine, theirs, strict=True)):
+        assert native == dummy, f"step {step}"
+    infos = [info for step in mine[1::2] for info in step[3]]
+    cut = [info["TimeLimit.truncated"] for info in infos if "episode" in info]
+    assert len(cut) >= 9
+    assert any(cut) is (horizon_s == 60.0)
+
+
+def test_masks_and_attributes_of_native_environments_are_within_reach() -> None:
+    envs = smoke_envs(num_envs=3)
+    envs.reset()
+    assert envs.has_attr("action_masks")
+    assert not envs.has_attr("action_mask")
+    masks = np.stack(envs.env_method("action_masks"))
+    assert masks.shape == (3, 6)
+    assert masks.all()
+    assert [fleet.limits.tick_s for fleet in envs.get_attr("fleet_description")] == [10.0] * 3
+    envs.set_attr("render_mode", "ansi", indices=[1])
+    assert envs.get_attr("render_mode") == [None, "ansi", None]
+    assert envs.env_is_wrapped(FixedEpisodes, indices=0) == [False]
+    envs.close()
+
+
+def test_options_of_native_environments_hold_for_the_next_reset() -> None:
+    envs = smoke_envs()
+    envs.set_options({"prefill_workers": 3})
+    envs.reset()
+    counts = [snapshot.prefill.num_non_draining for snapshot in envs.get_attr("snapshot")]
+    assert counts == [3, 3]
+    envs.reset()
+    assert envs.get_attr("snapshot")[0].prefill.num_non_draining < 3
+    envs.set_options([{"prefill_workers": 3}, {}])
+    with pytest.raises(ValueError, match="options: expected the same for every environment"):
+        envs.reset()
+    envs.close()
+
+
+@pytest.mark.parametrize("env_id", ["Acrobot-v1", "CartPole-v1"])
+def test_native_is_refused_for_environments_from_elsewhere(env_id: str) -> None:
+    with pytest.raises(TypeError, match=rf"vec: got 'native' for {env_id}, .*'dummy' or 'subproc'"):
+        make_native_envs(env_id, {}, 2)
 
 
 @pytest.mark.slow

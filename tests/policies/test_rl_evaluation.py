@@ -32,6 +32,8 @@ def test_fixed_fleets_are_all_within_the_limits_with_a_worker_in_each_pool() -> 
         StaticFleet((1, 2), 3),
         StaticFleet((2, 1), 3),
     ]
+    env = unwrap(smoke_env(max_workers={"prefill": 1, "decode": 3}, min_workers=1))
+    assert [fleet.workers for fleet in static_fleets(env)] == [(1, 1), (1, 2), (1, 3)]
     aggregated = unwrap(smoke_env("aisim_gym/Aggregated-v0"))
     assert [fleet.workers for fleet in static_fleets(aggregated)] == [(1,), (2,), (3,)]
 
