@@ -173,7 +173,8 @@ def _observation_text(env: ScalingEnv) -> str:
 
 
 def _start_text(env: ScalingEnv) -> str:
-    counts = ", ".join(f"{count} in {pool}" for pool, count in env.workers_at_start.items())
+    start = env.workers_at_start
+    counts = ", ".join(f"{count} {name.removesuffix('_workers')}" for name, count in start.items())
     return (
         f"Active workers: {counts}; no requests. The traffic begins at time 0 and the fleet runs "
         "to the first tick. `reset(options=…)` can set another start: see "
@@ -183,13 +184,15 @@ def _start_text(env: ScalingEnv) -> str:
 
 def _split_text(env: ScalingEnv) -> str:
     assert env.spec is not None
+    has_windows = env.spec.kwargs.get("episode_s") is not None
+    traffic = "plays a window from its blocks" if has_windows else "draws new traffic"
     counts = []
     for split in ("validation", "test"):
         held_out = gymnasium.make(env.spec.id, split=split).unwrapped
         assert isinstance(held_out, ScalingEnv)
         counts.append(str(held_out.num_episodes))
     return (
-        '`split="train"` (the default) draws new traffic in every episode; `"validation"` and '
+        f'`split="train"` (the default) {traffic} in every episode; `"validation"` and '
         f'`"test"` have {" and ".join(counts)} numbered episodes, the same for everybody: '
         '`reset(options={"episode": 1})`.'
     )

@@ -1,4 +1,4 @@
-"""Engine profiles: measured engines by name, ``h100-llama31-8b`` for example.
+"""Engine profiles: engines by name, ``h100-llama31-8b`` for example.
 
 A launch config names one in place of its ``engine`` table, or as ``profile`` in it.
 """

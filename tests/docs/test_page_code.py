@@ -45,7 +45,7 @@ def train_policy() -> None:
     """Leave a policy where the page about training loads one."""
     from support.rl_runs import train_smoke
 
-    train_smoke(Path("runs"), seed=1, name="chat-ppo")
+    train_smoke(Path("runs"), seed=1, name="chat-diurnal-ppo")
 
 
 PREPARED: dict[str, Callable[[], None]] = {
