@@ -63,8 +63,8 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
 
     The default ``cost_slo`` is the sum of four terms, all negative: GPU-hours at their price
     (``gpu_hour_usd``), 0.01 per request that ended outside its TTFT or ITL limit, and 0.001 per
-    worker by which the action moved the targets (``overdue``, the fourth, has weight 0). Starting, active and
-    draining workers are paid for. Other weights: ``reward={"name": "cost_slo",
+    worker by which the action moved the targets (``overdue``, the fourth, has weight 0). Starting,
+    active and draining workers are paid for. Other weights: ``reward={"name": "cost_slo",
     "violation_weight": 0.1}``; other rewards: see :mod:`aisim_gym.envs.reward`.
 
     The first reward includes the time before the first action, the last one everything up to the
