@@ -10,7 +10,7 @@ id                              class
 ``aisim_gym/Disaggregated-v0``  :class:`DisaggregatedEnv`: prefill and decode pools
 ==============================  ========================================================
 
-The ids are provisional; see the version history of the classes.
+The scenarios of :data:`SCENARIOS` are the same classes with chosen arguments.
 """
 
 if __name__ == "envs":
@@ -44,25 +44,25 @@ __all__ = [
     "Targets",
 ]
 
+_NAMES = {"agg": "Aggregated", "disagg": "Disaggregated"}
+
 ENTRY_POINTS = {
-    "aisim_gym/Aggregated-v0": "aisim_gym.envs.aggregated:AggregatedEnv",
-    "aisim_gym/Disaggregated-v0": "aisim_gym.envs.disaggregated:DisaggregatedEnv",
+    f"aisim_gym/{name}-v0": f"aisim_gym.envs.{name.lower()}:{name}Env" for name in _NAMES.values()
 }
 """Id of each general environment, and where its class is."""
 
 
-def _register(env_id: str, kind: str, arguments: Mapping[str, Any]) -> None:
+def _register(env_id: str, name: str, arguments: Mapping[str, Any]) -> None:
     if env_id not in gymnasium.registry:
-        name = {"agg": "aggregated", "disagg": "disaggregated"}[kind]
         gymnasium.register(
             env_id,
-            f"aisim_gym.envs.{name}:{name.capitalize()}Env",
-            vector_entry_point=f"aisim_gym.envs.vector_env:{name.capitalize()}VectorEnv",
+            ENTRY_POINTS[f"aisim_gym/{name}-v0"],
+            vector_entry_point=f"aisim_gym.envs.vector_env:{name}VectorEnv",
             kwargs=dict(arguments),
         )
 
 
-_register("aisim_gym/Aggregated-v0", "agg", {})
-_register("aisim_gym/Disaggregated-v0", "disagg", {})
+for _name in _NAMES.values():
+    _register(f"aisim_gym/{_name}-v0", _name, {})
 for _scenario in SCENARIOS:
-    _register(_scenario.id, _scenario.kind, {"split": "train", **_scenario.arguments})
+    _register(_scenario.id, _NAMES[_scenario.kind], {"split": "train", **_scenario.arguments})

@@ -35,8 +35,12 @@ SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 NUM_HELD_OUT = 100
 """Validation and test episodes of generated traffic."""
 
-SPLIT_ENDS = {"train": 0.6, "validation": 0.8, "test": 1.0}
-"""Where the blocks of a fixed workload end if no others are given, as a share of its duration."""
+SPLIT_FRACS: Mapping[Split, tuple[float, float]] = {
+    "train": (0.0, 0.6),
+    "validation": (0.6, 0.8),
+    "test": (0.8, 1.0),
+}
+"""Where the blocks of a fixed workload lie if no others are given, as shares of its duration."""
 
 _SEEDS_PER_SPLIT = 2**61
 
@@ -119,7 +123,8 @@ class GeneratedWorkload:
         """
         self._fields = fields
         self._split = split
-        variants = corners(fields, "workload") if has_ranges(fields) else [fields]
+        self._has_ranges = has_ranges(fields)
+        variants = corners(fields, "workload") if self._has_ranges else [fields]
         self._variants = [_generator_spec(variant) for variant in variants]
 
     @property
@@ -153,8 +158,12 @@ class GeneratedWorkload:
             _check_exists(number, self.num_episodes)
             random = np.random.default_rng([number, 1 + place])
         seed = place * _SEEDS_PER_SPLIT + int(random.integers(_SEEDS_PER_SPLIT))
-        spec = _generator_spec({**draw_values(self._fields, random), "seed": seed})
-        requests, duration_s = _generate(spec), _duration_s(spec)
+        spec = self._variants[0]
+        if self._has_ranges:
+            spec = _generator_spec(draw_values(self._fields, random))
+        generator = _generator(spec).model_copy(update={"seed": seed})
+        requests = _generate(spec.model_copy(update={"generator": generator}))
+        duration_s = generator.duration_s
         if part is None:
             return Episode(requests, duration_s)
         return _cut(requests, duration_s, part)
@@ -222,10 +231,11 @@ class FixedWorkload:
         """Return the requests of a window."""
         if part is not None:
             return _cut(self._requests, self._duration_s, part)
+        if number is not None:
+            _check_exists(number, len(self._windows))
         if self._is_whole:
             return Episode(self._requests, self._duration_s)
         if number is not None:
-            _check_exists(number, len(self._windows))
             start_s, end_s = self._windows[number]
         elif self.num_episodes is not None:
             start_s, end_s = self._windows[int(random.integers(len(self._windows)))]
@@ -385,8 +395,8 @@ def _checked_blocks(
     if blocks is None:
         if split is None:
             return [(0.0, duration_s)]
-        start_frac = {"train": 0.0, "validation": 0.6, "test": 0.8}[split]
-        return [(start_frac * duration_s, SPLIT_ENDS[split] * duration_s)]
+        start_frac, end_frac = SPLIT_FRACS[split]
+        return [(start_frac * duration_s, end_frac * duration_s)]
     if not isinstance(blocks, Mapping):
         raise TypeError(f"blocks: got {blocks!r}, expected a mapping from split to blocks, or None")
     spans: list[tuple[float, float, str]] = []

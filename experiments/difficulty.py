@@ -9,10 +9,9 @@ already are measured again only with ``--again``.
 """
 
 import argparse
-import itertools
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -24,9 +23,11 @@ from rich.progress import track
 
 import aisim_gym
 from aisim_gym.envs import ScalingEnv
-from aisim_gym.envs.action import Targets
 from aisim_gym.envs.scenarios import SCENARIOS, Scenario
-from aisim_gym.policies import make_policy, run_policy_in_env
+from aisim_gym.policies import EnvPolicy, make_policy
+from aisim_gym.policies.env_runner import Actor, unwrap
+from aisim_gym.policies.rl.evaluation import evaluate, static_fleets, static_planner
+from aisim_gym.policies.rl.training_config import EpisodeSet
 from aisim_gym.report.atomic_file import replace_file
 
 HPA_METRICS = ("conc", "queue", "kv", "qtok")
@@ -69,24 +70,11 @@ def main() -> None:
 
 def players_of(scenario: Scenario) -> Iterator[tuple[str, Any]]:
     """Yield every static fleet, every metric of the autoscaler, and chance."""
-    env = make_env(scenario)
-    limits, pools = env.fleet_description.limits, list(env.worker_options)
-    counts = []
-    for pool in pools:
-        least, most = limits.of_pool("prefill" if "prefill" in pool else "decode")
-        assert most is not None
-        step = max(1, (most - least + 1) // 16)
-        counts.append(range(max(least, 1), most + 1, step))
-    for chosen in itertools.product(*counts):
-        fleet = dict(zip(pools, chosen, strict=True))
-        try:
-            env.reset(options={**fleet, "episode": 0})
-        except ValueError:  # over the GPU budget
-            continue
+    for fleet in static_fleets(make_env(scenario)):
         yield "static", fleet
     for metric in HPA_METRICS:
         yield "hpa", metric
-    yield "random", 0
+    yield "random", None
 
 
 def play_episodes(scenario: Scenario, player: tuple[str, Any], num_episodes: int) -> Result:
@@ -94,49 +82,41 @@ def play_episodes(scenario: Scenario, player: tuple[str, Any], num_episodes: int
     kind, setting = player
     env = make_env(scenario)
     num_episodes = min(num_episodes, env.num_episodes or num_episodes)
-    totals = np.zeros(4)
+    episodes = EpisodeSet(choose_by="episode", first=0, episodes=num_episodes)
+    actor: Actor = RandomActor(env)
+    workers = {}
+    if kind == "static":
+        actor = EnvPolicy(env, static_planner(setting))
+        workers = dict(zip(env.worker_options, setting.workers, strict=True))
+    elif kind == "hpa":
+        actor = EnvPolicy(env, make_policy("hpa", metrics=[{"name": setting}]))
     started_s = time.process_time()
-    for number in range(num_episodes):
-        options: dict[str, Any] = {"episode": number}
-        if kind == "static":
-            reward, info = play_fixed(env, {**options, **setting})
-        elif kind == "hpa":
-            policy = make_policy("hpa", metrics=[{"name": setting}])
-            result = run_policy_in_env(env, policy, seed=number, options=options)
-            reward, info = result.total_reward, result.info
-        else:
-            env.action_space.seed(number)
-            reward, info = play_random(env, options)
-        arrived = max(1, info["total_arrived"])
-        totals += (info["total_good"] / arrived, info["total_gpu_hours"], reward, 0.0)
+    results = evaluate(env, actor, episodes, workers)
     cpu_s = (time.process_time() - started_s) / num_episodes
-    attainment, gpu_hours, reward, _ = (totals / num_episodes).tolist()
-    return Result(kind, setting_text(kind, setting), attainment, gpu_hours, reward, cpu_s)
+    attainment, gpu_hours, reward = (
+        float(np.mean([getattr(result, name) for result in results]))
+        for name in ("attainment_frac", "gpu_hours", "reward")
+    )
+    text = _setting_text(kind, setting, env)
+    return Result(kind, text, attainment, gpu_hours, reward, cpu_s)
 
 
-def play_fixed(env: ScalingEnv, options: dict[str, Any]) -> tuple[float, dict[str, Any]]:
-    """Play an episode in which the fleet stays as it is."""
-    env.reset(options=options)
-    counts = [options[name] for name in env.worker_options]
-    targets = Targets(None, counts[0]) if len(counts) == 1 else Targets(*counts)
-    return play(env, lambda: env.action_object.encode(targets, env.snapshot))
+class RandomActor:
+    """Chooses actions by chance, in the k-th episode always the same."""
 
+    def __init__(self, env: ScalingEnv) -> None:
+        """Act in ``env``."""
+        self._env = env
+        self._num_episodes = 0
 
-def play_random(env: ScalingEnv, options: dict[str, Any]) -> tuple[float, dict[str, Any]]:
-    """Play an episode of random actions."""
-    env.reset(options=options)
-    return play(env, env.action_space.sample)
+    def reset(self, seed: int | None = None) -> None:
+        """Begin the next episode."""
+        self._env.action_space.seed(self._num_episodes)
+        self._num_episodes += 1
 
-
-def play(env: ScalingEnv, act: Any) -> tuple[float, dict[str, Any]]:
-    """Return the sum of the rewards and the last info of the episode that has begun."""
-    total, ended = 0.0, False
-    info: dict[str, Any] = {}
-    while not ended:
-        _, reward, terminated, truncated, info = env.step(act())
-        total += reward
-        ended = terminated or truncated
-    return total, info
+    def act(self, observation: Any) -> Any:
+        """Return any action."""
+        return self._env.action_space.sample()
 
 
 def summary(results: list[Result], num_episodes: int) -> dict[str, Any]:
@@ -162,18 +142,17 @@ def summary(results: list[Result], num_episodes: int) -> dict[str, Any]:
     }
 
 
-def setting_text(kind: str, setting: Any) -> str:
+def _setting_text(kind: str, setting: Any, env: ScalingEnv) -> str:
     """Return what was chosen, in words."""
-    if isinstance(setting, Mapping):
-        return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in setting.items())
+    if kind == "static":
+        counts = zip(env.worker_options, setting.workers, strict=True)
+        return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts)
     return f"metric {setting}" if kind == "hpa" else ""
 
 
 def make_env(scenario: Scenario) -> ScalingEnv:
     """Return the environment of the validation episodes."""
-    env = gymnasium.make(scenario.id, split="validation").unwrapped
-    assert isinstance(env, ScalingEnv)
-    return env
+    return unwrap(gymnasium.make(scenario.id, split="validation"))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Planners against environments: a snapshot goes in, an action of the environment comes out."""
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import gymnasium
 
@@ -27,6 +27,18 @@ class EpisodeResult(NamedTuple):
     info: dict[str, Any]
 
 
+class Actor(Protocol):
+    """Chooses the actions of an episode."""
+
+    def reset(self, seed: int | None = None) -> None:
+        """Begin an episode, after the environment has."""
+        ...
+
+    def act(self, observation: Any) -> Any:
+        """Return an action for what the environment shows."""
+        ...
+
+
 class EnvPolicy:
     """Lets a planner choose the actions of an environment.
 
@@ -43,9 +55,7 @@ class EnvPolicy:
         Raises:
             TypeError: If the environment is not one of this package.
         """
-        if not isinstance(env.unwrapped, ScalingEnv):
-            raise TypeError(f"env: got {env}, expected an environment of aisim_gym.envs")
-        self._env = env.unwrapped
+        self._env = unwrap(env)
         self._policy = policy
         self._is_asked = True
         self._wanted: Targets | None = None
@@ -56,8 +66,11 @@ class EnvPolicy:
         self._is_asked = True
         self._wanted = None
 
-    def act(self) -> Any:
-        """Return the action for the tick at which the environment waits."""
+    def act(self, observation: Any = None) -> Any:
+        """Return the action for the tick at which the environment waits.
+
+        The planner looks at the snapshot there; ``observation`` is not used.
+        """
         snapshot = self._env.snapshot
         if self._wanted is None:
             self._wanted = current_targets(snapshot, len(self._env.worker_options))
@@ -86,16 +99,44 @@ def run_policy_in_env(
     Raises:
         TypeError: If the environment is not one of this package.
     """
-    actor = EnvPolicy(env, policy)
-    _, info = env.reset(seed=seed, options=options)
+    return play_episode(env, EnvPolicy(env, policy), seed=seed, options=options)
+
+
+def play_episode(
+    env: gymnasium.Env[Any, Any],
+    actor: Actor,
+    *,
+    seed: int | None = None,
+    options: dict[str, Any] | None = None,
+) -> EpisodeResult:
+    """Return the result of one episode.
+
+    Args:
+        env: Any environment.
+        actor: Who chooses the actions.
+        seed: For ``env.reset`` and for the actor.
+        options: For ``env.reset``.
+    """
+    observation, info = env.reset(seed=seed, options=options)
     actor.reset(seed)
     total_reward, num_steps = 0.0, 0
     terminated = truncated = False
     while not (terminated or truncated):
-        _, reward, terminated, truncated, info = env.step(actor.act())
+        observation, reward, terminated, truncated, info = env.step(actor.act(observation))
         total_reward += float(reward)
         num_steps += 1
     return EpisodeResult(total_reward, num_steps, terminated, truncated, info)
+
+
+def unwrap(env: gymnasium.Env[Any, Any]) -> ScalingEnv:
+    """Return the environment below its wrappers.
+
+    Raises:
+        TypeError: If it is not one of this package.
+    """
+    if not isinstance(env.unwrapped, ScalingEnv):
+        raise TypeError(f"env: got {env}, expected an environment of aisim_gym.envs")
+    return env.unwrapped
 
 
 def _changed(wanted: Targets, decision: ScalingDecision) -> Targets:

@@ -53,7 +53,15 @@ def plot_run(replay: Replay, path: str | os.PathLike[str], *, planner: str = "")
         >>> plot_run(replay, "run.png").name
         'run.png'
     """
-    figure = draw_run(replay, planner=planner)
+    return save_figure(draw_run(replay, planner=planner), path)
+
+
+def save_figure(figure: "Figure", path: str | os.PathLike[str]) -> Path:
+    """Write a figure; the ending of ``path`` says the format, PNG without one.
+
+    Returns:
+        The file written, with ``~`` expanded; it appears complete or not at all.
+    """
     target = Path(path).expanduser()
     with replace_file(target) as temporary:
         figure.savefig(temporary, format=target.suffix[1:] or "png", dpi=DOTS_PER_INCH)

@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from aisim_gym.report.atomic_file import replace_file
 from aisim_gym.report.plots import (
     BLUE,
-    DOTS_PER_INCH,
     FONT_PT,
     GREY,
     ORANGE,
@@ -22,6 +20,7 @@ from aisim_gym.report.plots import (
     add_legend,
     dress,
     import_figure,
+    save_figure,
 )
 from aisim_gym.workload.request_table import RequestTable
 from aisim_gym.workload.statistics import (
@@ -68,11 +67,7 @@ def plot_trace(
         >>> plot_trace(requests, "trace.png").name
         'trace.png'
     """
-    figure = draw_trace(requests, title=title)
-    target = Path(path).expanduser()
-    with replace_file(target) as temporary:
-        figure.savefig(temporary, format=target.suffix[1:] or "png", dpi=DOTS_PER_INCH)
-    return target
+    return save_figure(draw_trace(requests, title=title), path)
 
 
 def draw_trace(requests: RequestTable, *, title: str = "Workload") -> "Figure":

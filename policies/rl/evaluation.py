@@ -6,32 +6,19 @@ late; the others start with the fleet of the environment.
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import product
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import gymnasium
 
 from aisim_gym.envs.action import Targets, fleet_gpus
 from aisim_gym.envs.pool_scales import most_workers, pools_of
 from aisim_gym.envs.scaling_env import ScalingEnv
-from aisim_gym.policies.env_runner import EnvPolicy
+from aisim_gym.policies.env_runner import Actor, EnvPolicy, play_episode, unwrap
 from aisim_gym.policies.rl.episode_metrics import EpisodeMetrics
 from aisim_gym.policies.rl.learned_policy import LearnedPolicy
 from aisim_gym.policies.rl.training_config import EpisodeSet
 from aisim_gym.policies.rl.training_envs import reset_arguments
 from aisim_gym.policies.static import StaticPolicy
-from aisim_gym.replay import ScalingPolicy
-
-
-class Actor(Protocol):
-    """Chooses the actions of an episode."""
-
-    def reset(self) -> None:
-        """Begin an episode."""
-        ...
-
-    def act(self, observation: Any) -> Any:
-        """Return an action for what the environment shows."""
-        ...
 
 
 class StaticFleet(NamedTuple):
@@ -59,30 +46,14 @@ class LearnedActor:
         self._env = env
         self._policy = policy
 
-    def reset(self) -> None:
-        """Begin an episode."""
+    def reset(self, seed: int | None = None) -> None:
+        """Begin an episode; the policy draws nothing."""
         self._policy.reset()
 
     def act(self, observation: Any) -> Any:
         """Return the most likely action."""
         masks = self._env.action_masks() if self._policy.is_maskable else None
         return self._policy.act(observation, masks)
-
-
-class PlannerActor:
-    """A planner in an environment."""
-
-    def __init__(self, env: ScalingEnv, planner: ScalingPolicy) -> None:
-        """Let ``planner`` act in ``env``."""
-        self._actor = EnvPolicy(env, planner)
-
-    def reset(self) -> None:
-        """Begin an episode."""
-        self._actor.reset()
-
-    def act(self, observation: Any) -> Any:
-        """Return the action nearest to the planner's targets."""
-        return self._actor.act()
 
 
 def evaluate(
@@ -99,7 +70,11 @@ def evaluate(
         episodes: Which ones.
         options: Further options of every ``reset()``.
     """
-    return [_play(env, actor, _reset(episodes, k, options)) for k in range(episodes.episodes)]
+    results = []
+    for k in range(episodes.episodes):
+        episode = play_episode(env, actor, **_reset(episodes, k, options))
+        results.append(EpisodeMetrics.of(episode.total_reward, episode.num_steps, episode.info))
+    return results
 
 
 def evaluate_static_fleets(
@@ -117,7 +92,7 @@ def evaluate_static_fleets(
     results = {}
     for done, fleet in enumerate(fleets):
         told(done, len(fleets))
-        actor = PlannerActor(scaling_env, _static_planner(fleet))
+        actor = EnvPolicy(env, static_planner(fleet))
         options = dict(zip(scaling_env.worker_options, fleet.workers, strict=True))
         results[fleet] = evaluate(env, actor, episodes, options)
     return results
@@ -138,18 +113,8 @@ def static_fleets(env: ScalingEnv) -> Iterator[StaticFleet]:
             yield StaticFleet(workers, gpus)
 
 
-def unwrap(env: gymnasium.Env[Any, Any]) -> ScalingEnv:
-    """Return the environment below its wrappers.
-
-    Raises:
-        TypeError: If it is not one of this package.
-    """
-    if not isinstance(env.unwrapped, ScalingEnv):
-        raise TypeError(f"env: got {env}, expected an environment of aisim_gym.envs")
-    return env.unwrapped
-
-
-def _static_planner(fleet: StaticFleet) -> StaticPolicy:
+def static_planner(fleet: StaticFleet) -> StaticPolicy:
+    """Return the planner that keeps a fleet as it is."""
     if len(fleet.workers) == 1:
         return StaticPolicy(replicas=fleet.workers[0])
     return StaticPolicy(prefill=fleet.workers[0], decode=fleet.workers[1])
@@ -160,16 +125,3 @@ def _reset(episodes: EpisodeSet, k: int, options: Mapping[str, Any] | None) -> d
     if options:
         chosen["options"] = {**chosen.get("options", {}), **options}
     return chosen
-
-
-def _play(env: gymnasium.Env[Any, Any], actor: Actor, reset_with: dict[str, Any]) -> EpisodeMetrics:
-    observation, _ = env.reset(**reset_with)
-    actor.reset()
-    reward, num_steps, is_over = 0.0, 0, False
-    info: dict[str, Any] = {}
-    while not is_over:
-        observation, step_reward, terminated, truncated, info = env.step(actor.act(observation))
-        reward += float(step_reward)
-        num_steps += 1
-        is_over = terminated or truncated
-    return EpisodeMetrics.of(reward, num_steps, info)

@@ -3,14 +3,13 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from aisim_gym.policies.env_runner import EnvPolicy, unwrap
 from aisim_gym.policies.registry import make_policy
 from aisim_gym.policies.rl.comparison import Comparison, doubts_about
 from aisim_gym.policies.rl.evaluation import (
     LearnedActor,
-    PlannerActor,
     evaluate,
     evaluate_static_fleets,
-    unwrap,
 )
 from aisim_gym.policies.rl.learned_policy import LearnedPolicy
 from aisim_gym.policies.rl.training_config import EpisodeSet
@@ -82,7 +81,7 @@ def compare(
         learned[name] = evaluate(env, LearnedActor(scaling_env, policy), episodes)
     for done, (name, planner) in enumerate(planners.items()):
         told("planners", done, len(planners))
-        others[name] = evaluate(env, PlannerActor(scaling_env, planner), episodes)
+        others[name] = evaluate(env, EnvPolicy(env, planner), episodes)
     fixed = {}
     if ALL_FIXED in baselines:
         fixed = evaluate_static_fleets(

@@ -11,8 +11,16 @@ from numpy.typing import NDArray
 from aisim_gym.policies.rl.comparison import Comparison, metric_interval, metric_mean
 from aisim_gym.policies.rl.episode_metrics import EpisodeMetrics
 from aisim_gym.policies.rl.step_rows import read_rows
-from aisim_gym.report.atomic_file import replace_file
-from aisim_gym.report.plots import BLUE, DOTS_PER_INCH, FONT_PT, GREY, ORANGE, TITLE_PT, VERMILION
+from aisim_gym.report.plots import (
+    BLUE,
+    FONT_PT,
+    GREY,
+    ORANGE,
+    TITLE_PT,
+    VERMILION,
+    import_figure,
+    save_figure,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -134,11 +142,7 @@ def _draw_policy(
 
 
 def _new_figure(size_in: tuple[float, float], title: str) -> "Figure":
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError("pictures need matplotlib: pip install 'aisim-gym[plot]'") from error
-    figure = Figure(figsize=size_in, layout="constrained", facecolor="white")
+    figure = import_figure()(figsize=size_in, layout="constrained", facecolor="white")
     figure.suptitle(title, fontsize=TITLE_PT)
     return figure
 
@@ -155,6 +159,4 @@ def _column(rows: Sequence[dict[str, float]], name: str) -> NDArray[np.float64]:
 
 def _save(figure: "Figure", target: Path) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
-    with replace_file(target) as temporary:
-        figure.savefig(temporary, format="png", dpi=DOTS_PER_INCH)
-    return target
+    return save_figure(figure, target)

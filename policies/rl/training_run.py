@@ -19,6 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from aisim_gym.policies.env_runner import unwrap
 from aisim_gym.policies.rl.algorithms import algorithm_class, build_learner
 from aisim_gym.policies.rl.checkpoint import (
     TrainingState,
@@ -28,7 +29,7 @@ from aisim_gym.policies.rl.checkpoint import (
 )
 from aisim_gym.policies.rl.comparison import metric_interval
 from aisim_gym.policies.rl.episode_metrics import EpisodeMetrics
-from aisim_gym.policies.rl.evaluation import LearnedActor, evaluate, unwrap
+from aisim_gym.policies.rl.evaluation import LearnedActor, evaluate
 from aisim_gym.policies.rl.learned_policy import LearnedPolicy
 from aisim_gym.policies.rl.model_card import model_card
 from aisim_gym.policies.rl.observers import (

@@ -10,7 +10,6 @@ import pytest
 from conformance.drawn_scenarios import BACKENDS, scenarios
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.oracle import Oracle
 from support.oracle_comparison import Differential
 
 
@@ -18,12 +17,6 @@ from support.oracle_comparison import Differential
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where differences are written."""
     return tmp_path_factory.mktemp("differences")
-
-
-@pytest.fixture(scope="module")
-def differential(oracle: Oracle, folder: Path) -> Differential:
-    """The reference beside us."""
-    return Differential(oracle, folder)
 
 
 @pytest.mark.slow

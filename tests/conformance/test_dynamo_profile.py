@@ -53,12 +53,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("profiles")
 
 
-@pytest.fixture(scope="module")
-def differential(oracle: Oracle, folder: Path) -> Differential:
-    """The reference beside us."""
-    return Differential(oracle, folder)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS)
 @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])

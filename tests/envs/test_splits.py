@@ -140,6 +140,14 @@ def test_asked_part_is_played_whatever_the_split(make_env: EnvBuilder) -> None:
     )
 
 
+def test_whole_workload_is_one_episode(make_env: EnvBuilder) -> None:
+    env = make_env(AGG, requests=every_second(20))
+    assert env.num_episodes == 1
+    assert arrivals(env, options={"episode": 0}) == arrivals(env)
+    with pytest.raises(ValueError, match=r"options.episode: got 1, expected 0 to 0"):
+        env.reset(options={"episode": 1})
+
+
 def test_seed_in_the_workload_makes_it_fixed(make_env: EnvBuilder) -> None:
     fixed = {"duration_s": 40.0, "base_rate_rps": 2.0, "peak_rate_rps": 4.0, "seed": 3}
     env = make_env(AGG, workload=fixed, split="train", episode_s=10.0)

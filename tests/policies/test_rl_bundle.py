@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from support.rl_runs import train_smoke
 
+from aisim_gym.policies.env_runner import unwrap
 from aisim_gym.policies.rl import load_policy
 from aisim_gym.policies.rl.checkpoint import load_learner
-from aisim_gym.policies.rl.evaluation import LearnedActor, evaluate, unwrap
+from aisim_gym.policies.rl.evaluation import LearnedActor, evaluate
 from aisim_gym.policies.rl.evaluation_run import choose_episodes, compare
 from aisim_gym.policies.rl.policy_bundle import describe_space, read_bundle
 from aisim_gym.policies.rl.training_run import TrainingRun
@@ -24,7 +25,8 @@ pytest.importorskip("sb3_contrib")
 PRINT_CARD_REWARD = """
 import sys
 from aisim_gym.policies.rl import load_policy
-from aisim_gym.policies.rl.evaluation import LearnedActor, evaluate, unwrap
+from aisim_gym.policies.env_runner import unwrap
+from aisim_gym.policies.rl.evaluation import LearnedActor, evaluate
 
 policy = load_policy(sys.argv[1])
 episodes = policy.description.splits["validation"]

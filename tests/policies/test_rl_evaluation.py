@@ -7,13 +7,12 @@ import pytest
 from support.rl_runs import smoke_config
 
 from aisim_gym.policies import HpaPolicy
+from aisim_gym.policies.env_runner import EnvPolicy, unwrap
 from aisim_gym.policies.rl.evaluation import (
-    PlannerActor,
     StaticFleet,
     evaluate,
     evaluate_static_fleets,
     static_fleets,
-    unwrap,
 )
 from aisim_gym.policies.rl.training_config import EpisodeSet
 from aisim_gym.policies.rl.training_envs import make_env
@@ -51,7 +50,7 @@ def test_fixed_fleet_has_its_size_from_the_first_moment_to_the_last(action: str)
 
 def test_everybody_plays_the_same_requests() -> None:
     env = smoke_env()
-    actor = PlannerActor(unwrap(env), HpaPolicy())
+    actor = EnvPolicy(env, HpaPolicy())
     first, second = (evaluate(env, actor, EPISODES) for _ in range(2))
     assert first == second
     assert first[0].arrived != first[1].arrived
