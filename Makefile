@@ -29,7 +29,7 @@ demo: $(VENV)/.demo ## Replay, plan and plot an example into runs/ (about 3 minu
 	@echo "Running the demo: half a minute, and as long again if the kernel is not compiled yet"
 	@$(BIN)/aisim-gym demo --out $(RUNS)/demo
 
-test: lint kernel ## Run all checks and the whole test suite (5-12 minutes on two cores)
+test: lint kernel ## Run all checks and the whole test suite (10-20 minutes on two cores)
 	@echo "Running all tests in $(JOBS) processes: minutes"
 	@$(PYTEST) $(PARALLEL)
 	@if [ -e $(INTERPRETED) ]; then \
