@@ -69,7 +69,7 @@ def compare(
     Raises:
         ValueError: If a baseline is unknown or two policies are the same.
     """
-    names = [policy_name(policy) for policy in policies]
+    names = [row_name(policy) for policy in policies]
     if len(set(names)) < len(names):
         raise ValueError(f"policies: got {', '.join(names)}, expected each training seed once")
     planners = {name: make_policy(name) for name in baselines if name != ALL_FIXED}
@@ -91,8 +91,13 @@ def compare(
     return Comparison(learned, others, fixed, doubts_about(len(names), list(planners)))
 
 
+def row_name(policy: LearnedPolicy) -> str:
+    """Return what one of several training seeds is called in tables."""
+    return f"{policy.description.algorithm} seed {policy.description.training['seed']}"
+
+
 def policy_name(policy: LearnedPolicy) -> str:
-    """Return what a policy is called in tables."""
+    """Return what a policy is called in messages."""
     training = policy.description.training
     return f"{training['name']} seed {training['seed']}"
 

@@ -113,10 +113,11 @@ def _draw_fixed(panel: "Axes", comparison: Comparison) -> None:
         label="best fixed fleet of each size",
     )
     for point in points:
+        is_at_axis = point.goodput_rps < 0.05 * max(goodput)
         panel.annotate(
             point.fleet.name,
             (point.gpu_hours, point.goodput_rps),
-            xytext=(5, -10),
+            xytext=(5, 4 if is_at_axis else -10),
             textcoords="offset points",
             fontsize=FONT_PT - 2,
             color=BLUE,
