@@ -55,7 +55,12 @@ def _make_dtype(row_type: type) -> np.dtype[np.void]:
 
 def make_table(row_type: type[Row], count: int) -> Table[Row]:
     """Return a table of ``count`` zeroed rows."""
-    return cast(Table[Row], np.zeros(count, row_dtype(row_type)).view(np.recarray))
+    if row_type not in _record_dtypes:  # what recarray would make of it, at every call
+        _record_dtypes[row_type] = np.dtype((np.record, row_dtype(row_type)))
+    return cast(Table[Row], np.zeros(count, _record_dtypes[row_type]).view(np.recarray))
+
+
+_record_dtypes: dict[type, np.dtype[np.void]] = {}
 
 
 def copy_table(table: Table[Row]) -> Table[Row]:

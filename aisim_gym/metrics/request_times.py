@@ -4,7 +4,7 @@ Rules: replay-runtime.md §15.1, §15.6. Times are ms, NaN while unknown.
 """
 
 import math
-from typing import Protocol
+from typing import Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -189,12 +189,12 @@ def record_admission(request: RequestRow, pool: int, reused_tokens: int, now_ms:
 
 def make_requests(count: int) -> Table[RequestRow]:
     """Return ``count`` request rows with nothing recorded yet."""
-    table = make_table(RequestRow, count)
+    row = make_table(RequestRow, 1)
     for name, hint in RequestRow.__annotations__.items():
         if hint is F8:
-            table[name][:] = math.nan
+            row[name][0] = math.nan
     for name in ("break_chunk", "decode_reused_tokens", "prefill_scheduler", "session"):
-        table[name][:] = NONE
+        row[name][0] = NONE
     for name in ("decode_scheduler", "decode_route"):
-        table[name][:] = NONE
-    return table
+        row[name][0] = NONE
+    return cast(Table[RequestRow], np.repeat(cast(NDArray[np.void], row), count))

@@ -120,9 +120,11 @@ def _wave_arrivals(spec: GeneratorSpec, random: np.random.Generator) -> NDArray[
 def _draw_lengths(
     shape: LengthShape, mean_tokens: float, count: int, random: np.random.Generator
 ) -> NDArray[np.int64]:
-    bounds = np.cumsum(shape.weights)[:-1]
-    component = np.searchsorted(bounds, random.random(count), side="right")
-    medians = np.array(shape.medians)[component] * (mean_tokens / shape.mean)
-    lengths = medians * np.exp(np.array(shape.sigmas)[component] * random.standard_normal(count))
+    chosen = random.random(count)
+    component = np.zeros(count, np.intp)
+    for bound in np.cumsum(shape.weights)[:-1]:
+        component += chosen >= bound
+    medians = np.take(shape.medians, component) * (mean_tokens / shape.mean)
+    lengths = medians * np.exp(np.take(shape.sigmas, component) * random.standard_normal(count))
     longest = max(1.0, shape.longest * mean_tokens)
     return np.rint(np.clip(lengths, 1.0, longest)).astype(np.int64)
