@@ -17,7 +17,7 @@ import numpy as np
 
 from aisim_gym.envs.capacity import Lengths
 from aisim_gym.envs.ranges import corners, draw_values, has_ranges
-from aisim_gym.errors import NoRequestsError, WorkloadError
+from aisim_gym.errors import NoRequestsError, SpecError, WorkloadError
 from aisim_gym.spec import GeneratorSpec, TrafficSpec, WorkloadSpec
 from aisim_gym.spec.argument_checks import check_number
 from aisim_gym.workload import (
@@ -72,7 +72,7 @@ class Episode(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A part of a workload that somebody asked for: from ``start_s`` on, for ``duration_s``."""
+    """A part of an episode that somebody asked for: from ``start_s`` on, for ``duration_s``."""
 
     start_s: float = 0.0
     duration_s: float = math.inf
@@ -103,10 +103,10 @@ class EpisodeWorkload(Protocol):
         Args:
             random: Where every random choice comes from.
             number: Which episode; None chooses one at random.
-            part: Play exactly this part of the traffic, in time from its start, instead.
+            part: Play only this part of it, in time from its start.
 
         Raises:
-            ValueError: If there is no such episode.
+            ValueError: If there is no such episode, or no request in the part.
         """
         ...
 
@@ -124,8 +124,16 @@ class GeneratedWorkload:
         self._fields = fields
         self._split = split
         self._has_ranges = has_ranges(fields)
-        variants = corners(fields, "workload") if self._has_ranges else [fields]
-        self._variants = [_generator_spec(variant) for variant in variants]
+        if not self._has_ranges:
+            self._variants = [_generator_spec(fields)]
+            return
+        try:
+            self._variants = [_generator_spec(each) for each in corners(fields, "workload")]
+        except SpecError as error:
+            raise SpecError(
+                f"{error}, at an end of the ranges (uniform and log_uniform draw real numbers, "
+                "integers draws whole ones)"
+            ) from None
 
     @property
     def num_episodes(self) -> int | None:
@@ -163,10 +171,8 @@ class GeneratedWorkload:
             spec = _generator_spec(draw_values(self._fields, random))
         generator = _generator(spec).model_copy(update={"seed": seed})
         requests = _generate(spec.model_copy(update={"generator": generator}))
-        duration_s = generator.duration_s
-        if part is None:
-            return Episode(requests, duration_s)
-        return _cut(requests, duration_s, part)
+        episode = Episode(requests, generator.duration_s)
+        return episode if part is None else _cut(*episode, part)
 
 
 class FixedWorkload:
@@ -228,11 +234,13 @@ class FixedWorkload:
     def draw(
         self, random: np.random.Generator, number: int | None = None, part: Part | None = None
     ) -> Episode:
-        """Return the requests of a window."""
-        if part is not None:
-            return _cut(self._requests, self._duration_s, part)
+        """Return the requests of a window, or of a part of it."""
         if number is not None:
             _check_exists(number, len(self._windows))
+        episode = self._window(random, number)
+        return episode if part is None else _cut(*episode, part)
+
+    def _window(self, random: np.random.Generator, number: int | None) -> Episode:
         if self._is_whole:
             return Episode(self._requests, self._duration_s)
         if number is not None:

@@ -79,7 +79,7 @@ def _corners(value: Any, at: str, most: int) -> list[Any]:
                 _corners(item, f"{at}.choice[{i}]", most) for i, item in enumerate(value[kind])
             ]
             return list(itertools.chain.from_iterable(found))
-        return list(value[kind])
+        return [int(bound) if kind == "integers" else float(bound) for bound in value[kind]]
     if isinstance(value, list | tuple):
         options = [_corners(item, f"{at}[{i}]", most) for i, item in enumerate(value)]
         return [list(items) for items in _combined(options, at, most)]

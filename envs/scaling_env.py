@@ -33,6 +33,7 @@ from aisim_gym.envs.rendering import RENDER_FPS, RENDER_MODES, Renderer, modes_o
 from aisim_gym.envs.reset_options import ResetOptions, read_options
 from aisim_gym.envs.reward import REWARDS, Reward, reward_info
 from aisim_gym.envs.step_outcome import NOTHING, StepOutcome
+from aisim_gym.errors import ReplayError
 from aisim_gym.fleet.tick import KEEP
 from aisim_gym.replay import (
     FleetDescription,
@@ -78,7 +79,9 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
     * ``truncated``: the tick at the horizon came with work left. If the last request ends exactly
       at the horizon, the episode is terminated.
 
-    It is never both. The horizon is ``horizon_s``, by default the length of the workload plus
+    It is never both. Requests that each fit can hold memory that the others wait for (SGLang with
+    two pools); if nothing can move any more, the episode is truncated there, with ``is_stuck`` in
+    the info. The horizon is ``horizon_s``, by default the length of the workload plus
     300 s; ``gymnasium.make(..., max_episode_steps=n)`` truncates earlier, without the count of open
     requests in the last reward.
 
@@ -87,7 +90,8 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
     Numbers only, the same keys after every step: ``now_s``; of this step ``duration_s``,
     ``gpu_hours``, ``gpu_usd``, ``arrived``, ``completed``, ``rejected``, ``good``,
     ``violations``, ``overdue_s``, ``churn``, ``action_refused`` (1: over ``max_gpus``, so targets
-    were left as they are), ``obs_clipped`` (entries outside their bounds) and each
+    were left as they are), ``is_stuck`` (1: nothing can move any more), ``obs_clipped`` (entries
+    outside their bounds) and each
     ``reward_<term>``; of the episode so far ``total_gpu_hours``, ``total_gpu_usd``,
     ``total_arrived``, ``total_completed``, ``total_rejected``, ``total_good``. A reward with
     constraints adds each ``cost_<name>`` and their sum ``cost``. ``reset()`` leaves out the terms
@@ -139,7 +143,7 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
 
     ``reset(options=…)``, for one episode: ``episode`` (a number: the same traffic for everybody),
     ``trace`` (a file to play instead), ``start_s``, ``duration_s`` (play only the requests that
-    arrive in this part of the traffic, from time 0) and the workers at the start:
+    arrive in this part of the episode, from time 0) and the workers at the start:
 
     * ``workers`` of one pool
     * ``prefill_workers`` and ``decode_workers`` of two
@@ -308,7 +312,7 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
             WorkloadError: If the trace of an option is not valid or can never run.
         """
         self.begin_episode(seed, options)
-        self.replay.run_to_tick()
+        self._run_to_tick()
         return self.first_observation()
 
     def begin_episode(
@@ -350,9 +354,22 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
             ReplayError: If the replay breaks.
         """
         self.set_targets(action)
-        if not self.replay.is_done:  # a workload may end before the first tick
-            self.replay.run_to_tick()
+        self._run_to_tick()
         return self.outcome()
+
+    def _run_to_tick(self) -> None:
+        if not self._goes_on:
+            return
+        try:
+            self.replay.run_to_tick()
+        except ReplayError:
+            if not self.replay.is_stuck:
+                raise
+
+    @property
+    def _goes_on(self) -> bool:
+        """Whether the replay can run; it may end, or get stuck, before the first tick."""
+        return not (self.replay.is_done or self.replay.is_stuck)
 
     def set_targets(self, action: Any) -> None:
         """Answer the tick: :meth:`step` up to the point where the replay has to run."""
@@ -365,7 +382,7 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         if self._is_refused:
             targets = current
         self._targets, self._churn = targets, _distance(targets, current)
-        if not replay.is_done:
+        if self._goes_on:
             next_ms = min(self._fleet.now_ms + self._tick_ms, self._horizon_ms)
             prefill = KEEP if targets.prefill is None else targets.prefill
             replay.answer(prefill, targets.decode, next_ms)
@@ -376,7 +393,7 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         self._fleet = self._read_fleet()
         terminated = replay.is_done and not replay.hit_time_limit
         truncated = not terminated and (
-            replay.hit_time_limit or self._fleet.now_ms >= self._horizon_ms
+            replay.hit_time_limit or replay.is_stuck or self._fleet.now_ms >= self._horizon_ms
         )
         self._is_over = terminated or truncated
         outcome = self._settle_step()
@@ -594,6 +611,7 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
             "overdue_s": outcome.overdue_s,
             "churn": outcome.churn,
             "action_refused": int(self._is_refused),
+            "is_stuck": int(self.replay.is_stuck),
             "obs_clipped": num_clipped,
             "total_gpu_hours": self._paid.gpu_hours,
             "total_gpu_usd": self._paid.gpu_usd,

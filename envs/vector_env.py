@@ -10,6 +10,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array, iterate
 from aisim_gym.envs.aggregated import AggregatedEnv
 from aisim_gym.envs.disaggregated import DisaggregatedEnv
 from aisim_gym.envs.scaling_env import ScalingEnv
+from aisim_gym.errors import ReplayError
 from aisim_gym.replay.batch import ReplayBatch
 from aisim_gym.spec.argument_checks import check_integer
 from aisim_gym.spec.wording import closest
@@ -194,7 +195,12 @@ class ScalingVectorEnv(SyncVectorEnv):
         for i in which:
             if self._batch.replays[i] is not self._env(i).replay:
                 self._batch.replace(i, self._env(i).replay)
-        self._batch.advance_to_tick(which)
+        try:
+            self._batch.advance_to_tick(which)
+        except ReplayError:  # the others have run; where a dead end is an end, that is all
+            replays = [self._batch.replays[i] for i in which]
+            if not all(each.is_stuck or each.is_waiting or each.is_done for each in replays):
+                raise
 
     def _take_outcome(self, i: int) -> dict[str, Any]:
         """Keep what a step led to and return its info."""

@@ -19,7 +19,8 @@ from aisim_gym.replay.settle import (
     STATUS_UNKNOWN_RANK,
 )
 
-FAILURES = (STATUS_NO_WORKER, STATUS_UNKNOWN_RANK, STATUS_STUCK, STATUS_LIVELOCK)
+DEAD_ENDS = (STATUS_STUCK, STATUS_LIVELOCK)
+FAILURES = (STATUS_NO_WORKER, STATUS_UNKNOWN_RANK, *DEAD_ENDS)
 
 
 def failure(state: WorldState, status: int) -> ReplayError:

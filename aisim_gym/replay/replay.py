@@ -21,7 +21,7 @@ from aisim_gym.fleet.world_state import WorldState
 from aisim_gym.replay.advance import advance
 from aisim_gym.replay.build import build_world
 from aisim_gym.replay.decision import ScalingDecision, checked_time_ms
-from aisim_gym.replay.failure import FAILURES, failure
+from aisim_gym.replay.failure import DEAD_ENDS, FAILURES, failure
 from aisim_gym.replay.policy import ScalingLimits, ScalingPolicy, describe_fleet
 from aisim_gym.replay.settle import (
     PHASE_SETTLED,
@@ -195,6 +195,11 @@ class Replay:
     def _is_running(self) -> bool:
         """Whether the run is neither at its end nor broken."""
         return self._status in (STATUS_PAUSED, STATUS_TICK)
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether requests are open that nothing can move any more; running on raises an error."""
+        return self._status in DEAD_ENDS
 
     @property
     def hit_time_limit(self) -> bool:

@@ -129,15 +129,35 @@ def test_windows_of_tests_lie_side_by_side_and_are_numbered() -> None:
     assert {int(workload.draw(random).requests.row[0]) for _ in range(20)} == {30, 40}
 
 
-def test_asked_part_is_played_whatever_the_split(make_env: EnvBuilder) -> None:
-    env = make_env(AGG, requests=every_second(101), split="train", episode_s=10.0)
-    assert arrivals(env, options={"start_s": 90.0, "duration_s": 5.0}) == (
-        0.0,
-        1000.0,
-        2000.0,
-        3000.0,
-        4000.0,
-    )
+def test_asked_part_counts_from_the_start_of_the_episode_and_stays_in_it(
+    make_env: EnvBuilder,
+) -> None:
+    blocks = {"train": [[0.0, 20.0]], "test": [[30.0, 55.0]]}
+    env = make_env(AGG, requests=every_second(101), split="test", blocks=blocks, episode_s=10.0)
+    env.reset(options={"episode": 1, "start_s": 2.0, "duration_s": 3.0})
+    rows = np.asarray(env.unwrapped.replay.state.requests)
+    assert rows["row"].tolist() == [42, 43, 44]
+    assert rows["arrival_ms"].tolist() == [0.0, 1000.0, 2000.0]
+    env.reset(options={"episode": 0, "start_s": 8.0, "duration_s": 50.0})
+    assert np.asarray(env.unwrapped.replay.state.requests)["row"].tolist() == [38, 39]
+    with pytest.raises(ValueError, match=r"options.episode: got 2, expected 0 to 1"):
+        env.reset(options={"episode": 2, "start_s": 0.0, "duration_s": 3.0})
+    with pytest.raises(ValueError, match=r"no request arrives between 20.0 s and inf s"):
+        env.reset(options={"start_s": 20.0})  # that is after the window
+
+
+def test_real_numbers_for_a_whole_one_are_refused_at_once(make_env: EnvBuilder) -> None:
+    lengths = {"kind": "named", "name": "azure-conv"}
+    workload = {
+        "kind": "traffic",
+        "duration_s": 60.0,
+        "arrivals": {"kind": "poisson", "rate_rps": 3.0},
+        "lengths": {**lengths, "max_output_tokens": {"uniform": [200, 800]}},
+    }
+    with pytest.raises(SpecError, match=r"max_output_tokens.*`200.0`.*integers draws whole ones"):
+        make_env(AGG, workload=workload)
+    workload["lengths"] = {**lengths, "max_output_tokens": {"integers": [200, 800]}}
+    make_env(AGG, workload=workload).reset(seed=1)
 
 
 def test_whole_workload_is_one_episode(make_env: EnvBuilder) -> None:

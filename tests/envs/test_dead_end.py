@@ -1,0 +1,77 @@
+"""An episode in which nothing can move any more ends, and the requests left in it are paid for.
+
+Each request fits, so building the environment cannot refuse it; together they hold memory that each
+other waits for. A replay stops with an error there, like the reference.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import pytest
+from gymnasium.vector import SyncVectorEnv
+
+from aisim_gym.envs import ScalingEnv
+from aisim_gym.errors import ReplayError
+from aisim_gym.workload import requests_from_arrays
+
+ID = "aisim_gym/Disaggregated-v0"
+DEAD_END: dict[str, Any] = {
+    "engine": {"backend": "sglang", "num_gpu_blocks": 100, "block_size": 16},
+    "initial_workers": 1,
+    "requests": requests_from_arrays([0.0] * 3, [342, 796, 786], [4, 494, 333]),
+    "tick_s": 1.0,
+}
+
+
+def play(env: Any) -> tuple[list[float], dict[str, Any]]:
+    """Keep the fleet until the episode ends; return the rewards and the last info."""
+    env.reset(seed=1)
+    rewards, is_over = [], False
+    while not is_over:
+        _, reward, terminated, truncated, info = env.step([0, 0])
+        rewards.append(reward)
+        is_over = terminated or truncated
+    assert (terminated, truncated) == (False, True)
+    return rewards, info
+
+
+def test_dead_end_truncates_the_episode_and_open_requests_are_violations(
+    make_env: Callable[..., ScalingEnv],
+) -> None:
+    env = make_env(ID, **DEAD_END)
+    rewards, info = play(env)
+    assert info["is_stuck"] == 1
+    assert info["total_completed"] == 1
+    assert info["violations"] > 0.0
+    assert info["is_success"] is False
+    with pytest.raises(gymnasium.error.ResetNeeded):
+        env.step([0, 0])
+    with pytest.raises(ReplayError, match="2 in-flight requests remaining"):
+        env.replay.run_to_tick()
+    assert play(env) == (rewards, info)
+
+
+def test_dead_end_before_the_first_tick_ends_the_first_step(
+    make_env: Callable[..., ScalingEnv],
+) -> None:
+    env = make_env(ID, **{**DEAD_END, "tick_s": 600.0}, horizon_s=1200.0)
+    _, info = env.reset(seed=1)
+    rewards, last = play(env)
+    assert len(rewards) == 1
+    assert (info["is_stuck"], last["is_stuck"]) == (1, 1)
+
+
+def test_dead_end_of_one_environment_leaves_the_others_going() -> None:
+    ours = gymnasium.make_vec(ID, num_envs=3, **DEAD_END)
+    theirs = SyncVectorEnv([lambda: gymnasium.make(ID, **DEAD_END)] * 3)
+    for envs in (ours, theirs):
+        envs.reset(seed=1)
+    for step in range(40):
+        actions = [[0, 0], [0, step % 3], [0, 7]]
+        mine, other = ours.step(actions), theirs.step(actions)
+        assert (mine[0] == other[0]).all()
+        assert [x.tolist() for x in mine[1:4]] == [x.tolist() for x in other[1:4]]
+        assert mine[4]["is_stuck"].tolist() == other[4]["is_stuck"].tolist()
+    ours.close()
+    theirs.close()
