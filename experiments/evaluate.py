@@ -1,7 +1,8 @@
 """Compare a trained policy with fixed fleets and planners on held-out episodes.
 
-``python experiments/evaluate.py --policy runs/chat-diurnal-ppo/seed-1``; repeat ``--policy`` for
-several training seeds of one configuration. A policy bundle will do as well.
+``python experiments/evaluate.py --policy runs/chat-diurnal-ppo`` takes all training seeds in the
+folder, ``--policy runs/chat-diurnal-ppo/seed-1`` one of them; ``--policy`` may be repeated. A policy
+bundle will do as well.
 """
 
 import sys
@@ -20,13 +21,20 @@ from aisim_gym.policies.rl.comparison import (
     comparison_table,
     write_episodes,
 )
-from aisim_gym.policies.rl.evaluation_run import choose_episodes, compare, default_folder
+from aisim_gym.policies.rl.evaluation_run import (
+    choose_episodes,
+    compare,
+    default_folder,
+    seeds_in,
+)
 from aisim_gym.policies.rl.run_manifest import begin_manifest, end_manifest, write_json
 from aisim_gym.policies.rl.training_plots import plot_comparison
 
 
 def main(
-    policy: Annotated[list[Path], typer.Option(help="Run folder or bundle, repeatable.")],
+    policy: Annotated[
+        list[Path], typer.Option(help="Run, bundle, or folder of seeds; repeatable.")
+    ],
     split: Annotated[str, typer.Option(help="Set of episodes.")] = "test",
     episodes: Annotated[
         int | None, typer.Option(help="How many of it; default: all.", show_default=False)
@@ -40,7 +48,7 @@ def main(
     ] = None,
 ) -> None:
     """Evaluate and write table, rows, summary and picture."""
-    policies = [load_policy(path) for path in policy]
+    policies = [load_policy(seed) for path in policy for seed in seeds_in(path)]
     chosen = choose_episodes(policies, split, episodes)
     folder = default_folder(policies, split) if out is None else out.expanduser()
     folder.mkdir(parents=True, exist_ok=True)

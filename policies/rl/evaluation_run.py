@@ -19,6 +19,13 @@ ALL_FIXED = "static"
 """Baseline name that stands for every fixed fleet within the limits."""
 
 
+def seeds_in(path: Path) -> list[Path]:
+    """Return the training seeds in the folder of a configuration, in order; else the path alone."""
+    folders = path.expanduser().glob("seed-*")
+    seeds = sorted(folders, key=lambda folder: (len(folder.name), folder.name))
+    return seeds or [path]
+
+
 def choose_episodes(
     policies: Sequence[LearnedPolicy], split: str, num_episodes: int | None
 ) -> EpisodeSet:

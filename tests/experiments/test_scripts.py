@@ -51,7 +51,7 @@ def test_two_evaluations_in_processes_of_their_own_are_equal(run: Path, tmp_path
         results.append([(tmp_path / name / file).read_bytes() for file in FILES])
     assert results[0] == results[1]
     summary = json.loads(results[0][1])
-    assert summary["policies"].keys() >= {"smoke seed 3", "hpa"}
+    assert summary["policies"].keys() >= {"ppo seed 3", "hpa"}
     picture = (tmp_path / "first" / "plots" / "goodput.png").read_bytes()
     assert picture.startswith(b"\x89PNG")
     manifest = json.loads((tmp_path / "first" / "manifest.json").read_text("utf-8"))
@@ -61,15 +61,21 @@ def test_two_evaluations_in_processes_of_their_own_are_equal(run: Path, tmp_path
 
 @pytest.mark.slow
 def test_training_seeds_are_compared_together(run: Path, tmp_path: Path) -> None:
-    other = tmp_path / "other"
+    other = tmp_path / "smoke" / "seed-4"
+    shutil.copytree(run, tmp_path / "smoke" / "seed-3")
     shutil.copytree(run / "policy", other)
     description = json.loads((other / "policy.json").read_text("utf-8"))
     description["training"]["seed"] = 4
     (other / "policy.json").write_text(json.dumps(description), "utf-8")
-    arguments = ("--policy", run, "--policy", other, "--episodes", 2, "--baselines", "static")
-    done = execute(EVALUATE, *arguments, "--out", tmp_path / "out")
-    assert done.returncode == 0, done.stderr
-    assert "all 2 training seeds:" in done.stdout
+    options = ("--episodes", 2, "--baselines", "static")
+    printed = []
+    for number, seeds in enumerate(((tmp_path / "smoke",), (run, other))):
+        policies = [word for path in seeds for word in ("--policy", path)]
+        done = execute(EVALUATE, *policies, *options, "--out", tmp_path / str(number))
+        assert done.returncode == 0, done.stderr
+        printed.append(done.stdout.replace(str(tmp_path / str(number)), "OUT"))
+    assert "all 2 training seeds:" in printed[0]
+    assert printed[0] == printed[1]
 
 
 @pytest.mark.slow
