@@ -1,8 +1,8 @@
 """Compare a trained policy with fixed fleets and planners on held-out episodes.
 
 ``python experiments/evaluate.py --policy runs/chat-diurnal-ppo`` takes all training seeds in the
-folder, ``--policy runs/chat-diurnal-ppo/seed-1`` one of them; ``--policy`` may be repeated. A policy
-bundle will do as well.
+folder, ``--policy runs/chat-diurnal-ppo/seed-1`` one of them; ``--policy`` may be repeated. A
+policy bundle will do as well.
 """
 
 import sys
