@@ -19,15 +19,16 @@ starting workers; draining ones are on their way out. An action outside its spac
 whose targets exceed ``max_gpus`` leaves the targets as they are (``info["action_refused"]``), which
 ``split`` rules out.
 
-An object may also have ``targets_of(action, current)`` and ``mask_of(current)``, see
-:class:`DirectAction`; the environment then needs no snapshot.
+What ``decode`` of an object of one's own returns has to keep within ``min_workers`` …
+``max_workers`` too. An object may also have ``targets_of(action, current)`` and
+``mask_of(current)``, see :class:`DirectAction`; the environment then needs no snapshot.
 """
 
 import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 from gymnasium import spaces
@@ -351,6 +352,38 @@ def current_targets(snapshot: ScalingSnapshot, num_pools: int) -> Targets:
     """Return the targets that change nothing."""
     prefill = snapshot.prefill.num_non_draining if num_pools == 2 else None
     return Targets(prefill, snapshot.decode.num_non_draining)
+
+
+def check_targets(given: object, fleet: FleetDescription, at: str) -> Targets:
+    """Return what ``decode`` of an action object returned, once it is known to be allowed.
+
+    Args:
+        given: What it returned.
+        fleet: Its ``limits.max_workers`` must be set.
+        at: What to call the action in messages.
+
+    Raises:
+        TypeError: If it is no ``Targets``, or the target of a pool is no integer.
+        ValueError: If a target is outside the limits of its pool, or of a pool that is not there.
+    """
+    if not isinstance(given, Targets):
+        raise TypeError(f"{at}: decode() returned {given!r}, expected Targets(prefill, decode)")
+    counts: list[int] = []
+    for pool, _ in pools_of(fleet).values():
+        least, most = fleet.limits.of_pool(pool)[0], most_workers(fleet, pool)
+        count: object = getattr(given, pool)
+        is_integer = isinstance(count, int | np.integer) and not isinstance(count, bool)
+        if not (is_integer and least <= cast(int, count) <= most):
+            raise (ValueError if is_integer else TypeError)(
+                f"{at}: decode() returned {given!r}, expected {pool} to be an integer from {least} "
+                f"(min_workers) to {most} (max_workers)"
+            )
+        counts.append(int(cast(int, count)))
+    if fleet.prefill is None and given.prefill is not None:
+        raise ValueError(
+            f"{at}: decode() returned {given!r}, expected prefill to be None: there is one pool"
+        )
+    return _as_targets(counts)
 
 
 def gpus_per_pool(fleet: FleetDescription) -> list[int]:

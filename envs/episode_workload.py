@@ -8,7 +8,7 @@ episodes, the same for everybody; training episodes are drawn without end.
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
@@ -16,10 +16,13 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 
 from aisim_gym.envs.capacity import Lengths
-from aisim_gym.envs.ranges import corners, draw_values, has_ranges
+from aisim_gym.envs.ranges import corners, draw_values, has_ranges, range_places
 from aisim_gym.errors import NoRequestsError, SpecError, WorkloadError
 from aisim_gym.spec import GeneratorSpec, TrafficSpec, WorkloadSpec
 from aisim_gym.spec.argument_checks import check_number
+from aisim_gym.spec.traffic_presets import PRESETS
+from aisim_gym.spec.wording import closest
+from aisim_gym.spec.workload import default_kind
 from aisim_gym.workload import (
     RequestTable,
     detect_trace_format,
@@ -309,13 +312,16 @@ def make_workload(
         path, table = read_trace(trace)
         return FixedWorkload(table, path, split, blocks, episode_s)
     if isinstance(workload, Mapping) and "trace_files" in workload:
-        spec = WorkloadSpec.from_data(dict(workload), at="workload")
-        return FixedWorkload(load_workload(spec), "workload", split, blocks, episode_s)
+        _refuse_ranges(workload, "it has trace_files")
+        table = load_workload(_trace_spec(workload))
+        return FixedWorkload(table, "workload", split, blocks, episode_s)
     fields = _generator_fields(workload)
     if fields["kind"] == "synthetic":
+        _refuse_ranges(fields, "it is of the kind synthetic")
         table = load_workload(_generator_spec(fields))
         return FixedWorkload(table, "workload", split, blocks, episode_s)
     if "seed" in fields:
+        _refuse_ranges(fields, "it has a seed")
         spec = _generator_spec(fields)
         table, duration_s = load_workload(spec), _duration_s(spec)
         return FixedWorkload(table, "workload", split, blocks, episode_s, duration_s)
@@ -344,16 +350,39 @@ def read_trace(trace: str | Path) -> tuple[str, RequestTable]:
     return str(path), load_workload(spec)
 
 
+def _trace_spec(workload: Mapping[str, Any]) -> WorkloadSpec:
+    """Return the spec of a table with trace files; without a format the first line tells it."""
+    spec = WorkloadSpec.from_data(dict(workload), at="workload")
+    if "trace_format" in workload:
+        return spec
+    detected = {"trace_format": detect_trace_format(spec.trace_files[0])}
+    return WorkloadSpec.from_data({**workload, **detected}, at="workload")
+
+
+def _refuse_ranges(workload: Mapping[str, Any], reason: str) -> None:
+    place = next(range_places(workload, "workload"), None)
+    if place is not None:
+        raise ValueError(
+            f"{place}: got a range, expected a value: ranges are for traffic that is drawn anew in "
+            f"every episode, and this workload exists once ({reason})"
+        )
+
+
 def _generator_fields(workload: str | Mapping[str, Any] | None) -> Mapping[str, Any]:
     if workload is None:
         return DEFAULT_GENERATOR
     if isinstance(workload, str):
+        if workload not in PRESETS:
+            raise SpecError(
+                f"unknown workload {workload!r}{closest(workload, PRESETS)} (presets: "
+                f"{', '.join(PRESETS)}; a trace file is given as `trace`)"
+            )
         return {"kind": "traffic", "preset": workload}
     if not isinstance(workload, Mapping):
         raise TypeError(
             f"workload: got {workload!r}, expected the name of a preset, a mapping or None"
         )
-    kind = workload.get("kind", "traffic" if "preset" in workload else "chat-wave")
+    kind = workload.get("kind", default_kind(workload))
     if kind != "chat-wave":
         return {**workload, "kind": kind}
     fields = {**DEFAULT_GENERATOR, **workload}
@@ -411,8 +440,14 @@ def _checked_blocks(
     for name, given in blocks.items():
         if name not in SPLITS:
             raise ValueError(f"blocks: got {name!r}, expected names out of: {', '.join(SPLITS)}")
+        if not isinstance(given, Iterable) or isinstance(given, str):
+            raise TypeError(f"blocks.{name}: got {given!r}, expected a list of [start_s, end_s]")
         for i, block in enumerate(given):
             at = f"blocks.{name}[{i}]"
+            if not isinstance(block, Collection):
+                raise TypeError(
+                    f"{at}: got {block!r}, expected [start_s, end_s]: one block is [[0, 500]]"
+                )
             if len(block) != 2:
                 raise ValueError(f"{at}: got {block!r}, expected [start_s, end_s]")
             start_s, end_s = (check_number(at, bound, "of seconds") for bound in block)

@@ -7,7 +7,8 @@
 ``{"choice": [a, b, …]}``           one of these, which may be tables with ranges of their own
 ==================================  =====================================================
 
-A table with exactly one of these keys is a range; it may stand anywhere in a workload.
+A table with exactly one of these keys is a range; it may stand anywhere in a workload that is drawn
+anew in every episode.
 
     >>> import numpy as np
     >>> table = {"kind": "chat-wave", "peak_rate_rps": {"integers": [10, 20]}}
@@ -28,11 +29,22 @@ RANGE_KEYS = ("uniform", "log_uniform", "integers", "choice")
 MOST_CORNERS = 1024
 
 
+def range_places(value: Any, at: str) -> Iterator[str]:
+    """Yield where the ranges in ``value`` stand, as paths that begin with ``at``."""
+    if isinstance(value, Mapping):
+        if _range_kind(value) is not None:
+            yield at
+            return
+        for name, item in value.items():
+            yield from range_places(item, f"{at}.{name}")
+    elif isinstance(value, list | tuple):
+        for i, item in enumerate(value):
+            yield from range_places(item, f"{at}[{i}]")
+
+
 def has_ranges(value: Any) -> bool:
     """Return whether there is a range anywhere in ``value``."""
-    if isinstance(value, Mapping):
-        return _range_kind(value) is not None or any(map(has_ranges, value.values()))
-    return isinstance(value, list | tuple) and any(map(has_ranges, value))
+    return next(range_places(value, ""), None) is not None
 
 
 def draw_values(value: Any, random: np.random.Generator) -> Any:

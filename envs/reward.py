@@ -54,15 +54,29 @@ class Reward(Protocol):
         ...
 
 
+def reward_terms(reward: Reward, step: StepOutcome) -> dict[str, float]:
+    """Return the terms of a reward.
+
+    Raises:
+        TypeError: If it returns no mapping, or a term is no number.
+        ValueError: If a term is not finite.
+    """
+    given = reward(step)
+    if not isinstance(given, Mapping):
+        raise TypeError(
+            f"reward: got {given!r}, expected a mapping from the names of its terms to numbers, "
+            "such as {'gpus': -0.1}"
+        )
+    return _finite("reward", given)
+
+
 def reward_info(reward: Reward, step: StepOutcome) -> dict[str, float]:
     """Return what a reward has to say in ``info`` beside its terms: nothing, in most cases.
 
     That is its costs, as ``cost_<name>``, with their sum, as ``cost``; and its details as they are.
     """
-    # Adding 0.0 turns -0.0, which nobody wants to read in a log, into 0.0.
-    info = {
-        f"cost_{name}": float(cost) + 0.0 for name, cost in _told(reward, "costs", step).items()
-    }
+    costs = _finite("cost", _told(reward, "costs", step))
+    info = {f"cost_{name}": cost for name, cost in costs.items()}
     if info:
         info["cost"] = math.fsum(info.values())
     return info | {name: float(value) for name, value in _told(reward, "details", step).items()}
@@ -72,6 +86,21 @@ def _told(reward: Reward, method: str, step: StepOutcome) -> Mapping[str, float]
     """Return what an optional method of a reward returns, nothing if it has none."""
     tell: Callable[[StepOutcome], Mapping[str, float]] | None = getattr(reward, method, None)
     return {} if tell is None else tell(step)
+
+
+def _finite(what: str, given: Mapping[str, float]) -> dict[str, float]:
+    """Return terms or costs as floats, none of which is NaN, infinite or -0.0."""
+    terms = {}
+    for name, value in given.items():
+        try:
+            # Adding 0.0 turns -0.0, which nobody wants to read in a log, into 0.0.
+            term = float(value) + 0.0
+        except (TypeError, ValueError):
+            raise TypeError(f"{what}.{name}: got {value!r}, expected a finite number") from None
+        if not math.isfinite(term):
+            raise ValueError(f"{what}.{name}: got {term}, expected a finite number")
+        terms[name] = term
+    return terms
 
 
 def check_weight(name: str, given: object) -> None:
@@ -341,7 +370,7 @@ class ShapedReward:
         """Return the terms of the other reward and the shaping."""
         before = step.in_flight - step.arrived + step.completed + step.rejected
         shaping = self.weight * (before - self.gamma * step.in_flight)
-        return {**self.of(step), "shaping": shaping}
+        return {**reward_terms(self.of, step), "shaping": shaping}
 
     def costs(self, step: StepOutcome) -> Mapping[str, float]:
         """Return the costs of the other reward, none if it has none."""

@@ -11,7 +11,14 @@ import numpy as np
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
-from aisim_gym.envs.action import ACTIONS, Action, DirectAction, Targets, fleet_gpus
+from aisim_gym.envs.action import (
+    ACTIONS,
+    Action,
+    DirectAction,
+    Targets,
+    check_targets,
+    fleet_gpus,
+)
 from aisim_gym.envs.capacity import check_capacity
 from aisim_gym.envs.episode_workload import (
     Episode,
@@ -21,7 +28,7 @@ from aisim_gym.envs.episode_workload import (
     make_workload,
     read_trace,
 )
-from aisim_gym.envs.fleet_choice import Kind, choose_fleet, gpu_hour_prices
+from aisim_gym.envs.fleet_choice import COUNT_FIELDS, Kind, choose_fleet, gpu_hour_prices
 from aisim_gym.envs.fleet_now import FleetNow, read_fleet
 from aisim_gym.envs.load import NO_LOAD, LoadReader
 from aisim_gym.envs.named_part import has_direct_form, make_part
@@ -31,12 +38,13 @@ from aisim_gym.envs.outcomes import OutcomeLedger, Outcomes
 from aisim_gym.envs.render_text import fleet_text
 from aisim_gym.envs.rendering import RENDER_FPS, RENDER_MODES, Renderer, modes_of
 from aisim_gym.envs.reset_options import ResetOptions, read_options
-from aisim_gym.envs.reward import REWARDS, Reward, reward_info
+from aisim_gym.envs.reward import REWARDS, Reward, reward_info, reward_terms
 from aisim_gym.envs.step_outcome import NOTHING, StepOutcome
 from aisim_gym.errors import ReplayError
 from aisim_gym.fleet.tick import KEEP
 from aisim_gym.replay import (
     FleetDescription,
+    Pool,
     Replay,
     ScalingLimits,
     ScalingSnapshot,
@@ -104,8 +112,9 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
     ## Arguments
 
     All but ``requests`` and objects for ``observation``, ``action`` and ``reward`` are JSON values,
-    so that ``env.spec.to_json()`` describes the environment. "Per pool" means one value for all,
-    or a mapping from pool to value.
+    so that ``env.spec.to_json()`` describes the environment: paths are strings, a timing table is
+    its ``model_dump(mode="json")``. A ``Path`` and the table itself work too, but not in JSON. "Per
+    pool" means one value for all, or a mapping from pool to value.
 
     | argument | default | meaning |
     |---|---|---|
@@ -226,7 +235,7 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         limits = ScalingLimits(tick_s, min_workers, max_workers, max_gpus)
         self.fleet_description: FleetDescription = describe_fleet(self._spec, limits)
         self._renderer = Renderer(render_mode, self.fleet_description)
-        self._check_limits()
+        self._check_limits(fleet, initial_workers)
         self._prices = gpu_hour_prices(self.kind, engine, gpu_hour_usd)
         self._workload = make_workload(
             workload, trace, requests, split=split, blocks=blocks, episode_s=episode_s
@@ -350,10 +359,12 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
 
         Raises:
             ResetNeeded: Before the first reset and after the end of an episode.
-            ValueError: If the action is not in the action space.
+            TypeError: If an action object returns no targets, or a reward no numbers.
+            ValueError: If the action is not in the action space, targets are outside the limits of
+                a pool, or a term of the reward is not finite.
             ReplayError: If the replay breaks.
         """
-        self.set_targets(action)
+        self.set_targets(self.read_action(action))
         self._run_to_tick()
         return self.outcome()
 
@@ -371,13 +382,34 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         """Whether the replay can run; it may end, or get stuck, before the first tick."""
         return not (self.replay.is_done or self.replay.is_stuck)
 
-    def set_targets(self, action: Any) -> None:
-        """Answer the tick: :meth:`step` up to the point where the replay has to run."""
-        replay = self.replay
+    def read_action(self, action: Any, at: str = "action") -> Targets:
+        """Return the targets that ``action`` means; nothing changes yet.
+
+        Args:
+            action: What :meth:`step` is given.
+            at: What to call it in messages.
+
+        Raises:
+            ResetNeeded: Before the first reset and after the end of an episode.
+            TypeError: If an action object returns no targets.
+            ValueError: If the action is not in the action space, or an action object returns
+                targets outside the limits of a pool.
+        """
+        current = self._current_targets()
         if self._is_over:
             raise ResetNeeded("step(): the episode is over, call reset()")
-        current = self._current_targets()
-        targets = self._targets_of(action, current)
+        if self._needs_no_snapshot:
+            targets = cast(DirectAction, self._action).targets_of(action, current)
+            if targets is not None:
+                return targets
+        elif self.action_space.contains(action):
+            decoded = self._action.decode(action, self.snapshot)
+            return check_targets(decoded, self.fleet_description, at)
+        raise ValueError(f"{at}: got {action!r}, expected an element of {self.action_space}")
+
+    def set_targets(self, targets: Targets) -> None:
+        """Answer the tick: :meth:`step` up to the point where the replay has to run."""
+        replay, current = self.replay, self._current_targets()
         self._is_refused = not self._fits_budget(targets)
         if self._is_refused:
             targets = current
@@ -397,8 +429,7 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         )
         self._is_over = terminated or truncated
         outcome = self._settle_step()
-        # Adding 0.0 turns -0.0, which nobody wants to read in a log, into 0.0.
-        terms = {name: float(value) + 0.0 for name, value in self.reward_object(outcome).items()}
+        terms = reward_terms(self.reward_object, outcome)
         observation, num_clipped = self._observe(outcome)
         info = self._info(outcome, terms, num_clipped)
         info |= reward_info(self.reward_object, outcome)
@@ -410,6 +441,9 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
 
         All are, unless ``max_gpus`` forbids some even with every other pool at its least. Two
         choices that are possible one by one may still be refused together.
+
+        Raises:
+            ResetNeeded: Before the first reset and after ``close()``.
         """
         if self._masks_need_no_snapshot:
             return cast(DirectAction, self._action).mask_of(self._current_targets())
@@ -466,7 +500,11 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
                 self.snapshot, targets, in_flight, self._paid_so_far().gpu_hours, self._totals
             )
 
-    def _check_limits(self) -> None:
+    def _check_limits(
+        self,
+        fleet: Mapping[str, Any] | None,
+        initial_workers: int | Mapping[str, int] | None,
+    ) -> None:
         """Refuse limits that the fleet at its start does not keep."""
         least, _ = self.fleet_description.limits.of_pool("decode")
         if self.kind == "agg" and least < 1:
@@ -474,17 +512,39 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
                 f"min_workers: got {least}, expected >= 1: requests that arrive at an "
                 "aggregated fleet without workers end the replay with an error"
             )
-        self._check_initial_workers(self._spec.fleet)
+        names = {
+            field: "initial_workers" if self.kind == "agg" else f"initial_workers.{pool}"
+            for pool, field in COUNT_FIELDS[self.kind].items()
+        }
+        if initial_workers is None and fleet is not None:
+            names = {field: f"fleet.{field}" for field in names}
+        is_default = initial_workers is None and fleet is None
+        self._check_initial_workers(self._spec.fleet, names, " (the default)" if is_default else "")
 
-    def _check_initial_workers(self, fleet: FleetSpec) -> None:
+    def _check_initial_workers(
+        self, fleet: FleetSpec, names: Mapping[str, str], source: str = ""
+    ) -> None:
+        """Refuse a fleet that is outside the limits at its start.
+
+        Args:
+            fleet: The fleet.
+            names: Field of the fleet -> what the user calls it.
+            source: Where the numbers come from, for messages.
+        """
         limits = self.fleet_description.limits
-        for field in self.worker_options.values():
+        for field, name in names.items():
             count = getattr(fleet, field)
-            least, most = limits.of_pool("prefill" if "prefill" in field else "decode")
-            assert most is not None
+            pool: Pool = "prefill" if "prefill" in field else "decode"
+            least, most = limits.of_pool(pool)
+            if most is None:
+                raise TypeError(
+                    f"max_workers.{pool}: got None, expected an integer >= min_workers ({least}): "
+                    "it bounds the action space"
+                )
             if not least <= count <= most:
                 raise ValueError(
-                    f"{field}: got {count}, expected {least} (min_workers) to {most} (max_workers)"
+                    f"{name}: got {count}{source}, expected {least} (min_workers) to {most} "
+                    "(max_workers)"
                 )
         if isinstance(fleet, AggregatedFleet):
             targets = Targets(None, fleet.num_workers)
@@ -530,22 +590,18 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         if not options.workers:
             return self._spec.fleet
         fleet = self._spec.fleet.model_copy(update=dict(options.workers))
-        self._check_initial_workers(fleet)
+        names = {field: f"options.{option}" for option, field in self.worker_options.items()}
+        self._check_initial_workers(fleet, names)
         return fleet
 
     def _current_targets(self) -> Targets:
-        """Return the targets that change nothing."""
-        return Targets(None if self.kind == "agg" else self._fleet.prefill, self._fleet.decode)
+        """Return the targets that change nothing.
 
-    def _targets_of(self, action: Any, current: Targets) -> Targets:
-        """Return what an action means, once it is known to be one."""
-        if self._needs_no_snapshot:
-            targets = cast(DirectAction, self._action).targets_of(action, current)
-            if targets is not None:
-                return targets
-        elif self.action_space.contains(action):
-            return self._action.decode(action, self.snapshot)
-        raise ValueError(f"action: got {action!r}, expected an element of {self.action_space}")
+        Raises:
+            ResetNeeded: If there is no episode.
+        """
+        _ = self.replay  # what was read of an episode outlives close()
+        return Targets(None if self.kind == "agg" else self._fleet.prefill, self._fleet.decode)
 
     def _read_fleet(self) -> FleetNow:
         return FleetNow(*read_fleet(self.replay.state.world()))

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, cast
 
 import numpy as np
+from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array, iterate
 
@@ -125,16 +126,26 @@ class ScalingVectorEnv(SyncVectorEnv):
 
         Raises:
             ResetNeeded: Before the first reset, and in mode Disabled after an end.
-            ValueError: If an action is not in the action space.
+            TypeError: If an action object returns no targets.
+            ValueError: If there is not one action per environment, or one is not in the action
+                space; names it. No environment has moved then.
             ReplayError: If a replay breaks; names the environment.
         """
         chosen = list(iterate(self.action_space, actions))
+        if len(chosen) != self.num_envs:
+            raise ValueError(
+                f"actions: got {len(chosen)} of them, expected {self.num_envs} (num_envs)"
+            )
         ended = np.flatnonzero(self._autoreset_envs).tolist()
+        if self.autoreset_mode == AutoresetMode.DISABLED and ended:
+            raise ResetNeeded(f"step(): the episodes of environments {ended} are over, reset them")
         if self.autoreset_mode != AutoresetMode.NEXT_STEP:
             ended = []
         going_on = [i for i in range(self.num_envs) if i not in ended]
-        for i in going_on:
-            self._env(i).set_targets(chosen[i])
+        # All are read first: after an answer there is no way back to the tick.
+        targets = [self._env(i).read_action(chosen[i], f"actions[{i}]") for i in going_on]
+        for i, wanted in zip(going_on, targets, strict=True):
+            self._env(i).set_targets(wanted)
         for i in ended:
             self._env(i).begin_episode()
             self._num_steps[i] = 0

@@ -127,9 +127,9 @@ def load_profile(name_or_path: str | os.PathLike[str], folder: Path | None = Non
         names = profile_names()
         if text not in names:
             close = difflib.get_close_matches(text, names, n=1)
-            guess = f"did you mean {close[0]!r}? " if close else ""
+            guess = f"; did you mean {close[0]!r}?" if close else ""
             raise SpecError(
-                f"unknown engine profile {text!r}; {guess}({', '.join(names)}, or a .json file)"
+                f"unknown engine profile {text!r}{guess} ({', '.join(names)}, or a .json file)"
             )
     try:
         data = json.loads(path.read_text(encoding="utf-8"))

@@ -171,6 +171,15 @@ class ReplayBatch:
             task.result()
         return threads
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the threads, for pickling and copying; a copy has its own."""
+        return {name: value for name, value in vars(self).items() if name != "_threads"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore the worlds and start threads."""
+        vars(self).update(state)
+        self._threads = self._make_threads()
+
     def __enter__(self) -> Self:
         """Return the batch."""
         return self

@@ -1,5 +1,6 @@
 """Timing tables from functions: any model of pass times, as a table that replays can use."""
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -16,6 +17,12 @@ NEW_TOKENS = (1, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768
 PREFIX_TOKENS = (0, 2048, 8192, 32768, 131072)
 SEQUENCES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 CONTEXT_TOKENS = (16, 256, 1024, 4096, 16384, 65536, 131072)
+
+
+_ARGUMENTS = {
+    "prefill_ms": "(new_tokens, prefix_tokens)",
+    "decode_ms": "(sequences, context_tokens)",
+}
 
 
 class PartError(NamedTuple):
@@ -53,7 +60,7 @@ def sample_timing(
 
     Raises:
         SpecError: If an axis is not valid.
-        TypeError: If a function returns no number.
+        TypeError: If one is no function of two numbers, or returns no number.
         ValueError: If it returns one that is negative or not finite; says where.
 
     Example:
@@ -120,6 +127,7 @@ def _middles(axis: Floats) -> Floats:
 def _sampled(
     name: str, duration: Duration, rows: Sequence[float], columns: Sequence[float]
 ) -> Floats:
+    _check_function(name, duration)
     ms = np.zeros((len(rows), len(columns)))
     for i, row in enumerate(rows):
         for j, column in enumerate(columns):
@@ -131,3 +139,18 @@ def _sampled(
             if not (np.isfinite(ms[i, j]) and ms[i, j] >= 0.0):
                 raise ValueError(f"{place}: got {ms[i, j]} ms, expected >= 0 and finite")
     return ms
+
+
+def _check_function(name: str, given: object) -> None:
+    """Refuse what cannot be called with two numbers."""
+    expected = f"expected a function of {_ARGUMENTS[name]}"
+    if not callable(given):
+        raise TypeError(f"{name}: got {given!r}, {expected}")
+    try:
+        parameters = inspect.signature(given)
+    except ValueError:  # some functions that are not written in Python do not tell
+        return
+    try:
+        parameters.bind(0.0, 0.0)
+    except TypeError:
+        raise TypeError(f"{name}: got a function of {parameters}, {expected}") from None

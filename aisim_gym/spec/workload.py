@@ -22,6 +22,7 @@ from aisim_gym.spec.refusals import MisfitError
 from aisim_gym.spec.scalars import F64, U64, Count, Integer, Real, Refusal, RustType
 from aisim_gym.spec.synthetic import SyntheticSpec
 from aisim_gym.spec.traffic import TrafficSpec
+from aisim_gym.spec.wording import known_names
 
 TraceFormat = Literal[
     "mooncake",
@@ -58,6 +59,20 @@ AnyGenerator = Annotated[
 ]
 
 
+_ONLY_TRAFFIC = frozenset(known_names(TrafficSpec)).difference(
+    known_names(GeneratorSpec), known_names(SyntheticSpec)
+)
+
+
+def default_kind(fields: Mapping[str, Any]) -> Literal["traffic", "chat-wave"]:
+    """Return the kind of a generator that does not say it.
+
+    Args:
+        fields: Its fields; ``traffic`` if one of them is known to no other generator.
+    """
+    return "traffic" if fields.keys() & _ONLY_TRAFFIC else "chat-wave"
+
+
 class WorkloadSpec(SpecModel):
     """Requests from trace files or from a generator; neither if they are given as arrays."""
 
@@ -91,7 +106,8 @@ class WorkloadSpec(SpecModel):
     )
     generator: AnyGenerator | None = Field(
         default=None,
-        description="Built-in traffic instead of trace files; without a kind it is chat-wave",
+        description="Built-in traffic instead of trace files; without a kind it is chat-wave, or "
+        "traffic if a field (preset, arrivals, …) belongs to nothing else",
     )
     time_unit: TimeUnit | None = Field(
         default=None,
@@ -161,7 +177,7 @@ class WorkloadSpec(SpecModel):
     @classmethod
     def _fill_in_default_kind(cls, generator: Any) -> Any:
         if isinstance(generator, Mapping) and "kind" not in generator:
-            return {"kind": "chat-wave", **generator}
+            return {"kind": default_kind(generator), **generator}
         return generator
 
     @model_validator(mode="after")

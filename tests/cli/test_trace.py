@@ -12,7 +12,7 @@ from support.cli import run_cli
 from support.shared_folder import require_shared
 
 from aisim_gym.cli.spec_options import SpecOptions, build_spec
-from aisim_gym.spec import GeneratorSpec, ReplaySpec
+from aisim_gym.spec import GeneratorSpec, ReplaySpec, TrafficSpec
 from aisim_gym.workload import (
     build_prompt_blocks,
     generate_requests,
@@ -228,6 +228,14 @@ def test_preset_is_one_of_the_traffic_generator(
         "workload.generator.preset=azure-chat",
         "workload.generator.seed=2",
     ]
+
+
+def test_fields_of_traffic_need_no_kind(tmp_path: Path) -> None:
+    target, fields = tmp_path / "t.csv", ("--set", "preset=steady", "--set", "duration_s=20")
+    result = run_cli("trace", "generate", target, *fields)
+    assert result.status == 0, result.err
+    expected = generate_requests(TrafficSpec(preset="steady", duration_s=20.0))
+    assert np.array_equal(read_simple_csv(target).output_tokens, expected.output_tokens)
 
 
 def test_nothing_to_generate_is_refused(tmp_path: Path) -> None:

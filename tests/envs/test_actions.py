@@ -22,7 +22,12 @@ from aisim_gym.envs.action import (
     TargetAction,
     fleet_gpus,
 )
-from aisim_gym.replay import FleetDescription, RoleDescription, ScalingLimits
+from aisim_gym.replay import (
+    FleetDescription,
+    RoleDescription,
+    ScalingLimits,
+    ScalingSnapshot,
+)
 
 EnvBuilder = Callable[..., ScalingEnv]
 
@@ -218,6 +223,49 @@ def test_splits_that_are_none_or_too_many_are_refused(limits: dict[str, Any], me
 def test_pool_without_a_limit_has_no_space(kind: Callable[[FleetDescription], Action]) -> None:
     with pytest.raises(ValueError, match="max_workers: got None for decode, expected a limit"):
         kind(fleet(max_workers={"prefill": 3, "decode": None}))
+
+
+# Objects of one's own
+
+
+class Decoded(SplitAction):
+    """Means the same targets whatever is chosen; without a direct form."""
+
+    def __init__(self, means: Any) -> None:
+        super().__init__(fleet(min_workers=1, max_workers=8))
+        self.means = means
+
+    def decode(self, action: Any, snapshot: ScalingSnapshot) -> Any:
+        return self.means
+
+
+@pytest.mark.parametrize(
+    ("env_id", "means", "error", "expected"),
+    [
+        (AGG, Targets(None, 0), ValueError, r"decode to be an integer from 1 \(min_workers\) to 8"),
+        (AGG, Targets(None, -1), ValueError, "decode to be an integer from 1"),
+        (AGG, Targets(None, 99), ValueError, "decode to be an integer from 1"),
+        (AGG, Targets(None, 2.0), TypeError, "decode to be an integer from 1"),  # type: ignore[arg-type]
+        (AGG, Targets(None, True), TypeError, "decode to be an integer from 1"),
+        (AGG, Targets(2, 2), ValueError, "prefill to be None: there is one pool"),
+        (DISAGG, Targets(None, 2), TypeError, "prefill to be an integer from 1"),
+        (DISAGG, Targets(9, 2), ValueError, "prefill to be an integer from 1"),
+        (AGG, (None, 2), TypeError, r"Targets\(prefill, decode\)"),
+        (AGG, None, TypeError, r"Targets\(prefill, decode\)"),
+    ],
+)
+def test_what_an_action_object_decodes_has_to_be_targets_within_the_limits(
+    env_id: str, means: Any, error: type[Exception], expected: str, make_env: EnvBuilder
+) -> None:
+    part = Decoded(means)
+    env = make_env(env_id, action=part)
+    env.reset(seed=1)
+    with pytest.raises(error, match=rf"^action: decode\(\) returned .*, expected {expected}"):
+        env.step(0)
+    part.means = Targets(None if env_id == AGG else 2, np.int64(4))  # type: ignore[arg-type]
+    *_, info = env.step(0)
+    assert env.snapshot.decode.num_non_draining == 4
+    assert type(info["churn"]) is int
 
 
 # Learners

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
+from gymnasium.error import ResetNeeded
 from gymnasium.spaces.utils import flatten
 
 from aisim_gym.envs import ScalingEnv, Targets
@@ -24,7 +25,8 @@ from aisim_gym.envs.reward import REWARDS
 from aisim_gym.errors import SpecError, WorkloadError
 from aisim_gym.replay import Replay, ScalingDecision
 from aisim_gym.report import summarize
-from aisim_gym.workload import requests_from_arrays
+from aisim_gym.spec import sample_timing
+from aisim_gym.workload import requests_from_arrays, write_simple_csv
 
 EnvBuilder = Callable[..., ScalingEnv]
 
@@ -119,6 +121,18 @@ def test_all_choices_are_valid_without_a_gpu_limit(env_id: str, make_env: EnvBui
     assert mask.all()
     nvec = getattr(env.action_space, "nvec", None)
     assert len(mask) == (8 if nvec is None else nvec.sum())
+
+
+@pytest.mark.parametrize("action", ["targets", "deltas"])
+def test_masks_need_an_episode(action: str, env_id: str, make_env: EnvBuilder) -> None:
+    env = make_env(env_id, action=action)
+    with pytest.raises(ResetNeeded, match="call reset"):
+        env.action_masks()
+    env.reset(seed=1)
+    assert env.action_masks().all()
+    env.close()
+    with pytest.raises(ResetNeeded, match="call reset"):
+        env.action_masks()
 
 
 def test_gpu_limit_masks_choices_and_refuses_what_exceeds_it(make_env: EnvBuilder) -> None:
@@ -235,19 +249,79 @@ def test_trace_file_is_played_and_sliced(env_id: str, tmp_path: Path, make_env: 
         env.reset(options={"start_s": 500.0})
 
 
+def test_format_of_trace_files_is_detected_if_it_is_not_given(
+    tmp_path: Path, make_env: EnvBuilder
+) -> None:
+    path = tmp_path / "trace.csv"
+    write_simple_csv(requests_from_arrays([0.0, 5.0], [10, 20], [3, 4]), path)
+    env = make_env(AGG, workload={"trace_files": [str(path)]})
+    env.reset(seed=1)
+    assert np.asarray(env.replay.state.requests)["input_tokens"].tolist() == [10, 20]
+    with pytest.raises(WorkloadError, match="failed to parse line 1"):
+        make_env(AGG, workload={"trace_files": [str(path)], "trace_format": "mooncake"})
+    with pytest.raises(SpecError, match=r"^workload.time_unit is for mooncake, .*'csv'"):
+        make_env(AGG, workload={"trace_files": [str(path)], "time_unit": "s"})
+
+
+def test_fields_of_traffic_need_no_kind(make_env: EnvBuilder) -> None:
+    fields = {"arrivals": {"kind": "poisson", "rate_rps": 2.0}, "lengths": "azure-conv"}
+    seen = []
+    for workload in (fields, {"kind": "traffic", **fields}):
+        env = make_env(AGG, workload={"duration_s": 20.0, **workload})
+        env.reset(seed=3)
+        seen.append(np.asarray(env.replay.state.requests)["arrival_ms"].tolist())
+    assert seen[0] == seen[1]
+
+
+def test_environment_with_a_trace_and_a_timing_table_survives_json(
+    tmp_path: Path, make_env: EnvBuilder
+) -> None:
+    write_trace(tmp_path / "trace.jsonl")
+    timing = sample_timing(lambda new, prefix: 6.0 + 0.02 * new, lambda n, context: 6.0 + 0.01 * n)
+    env = make_env(
+        AGG,
+        engine={"timing_model": timing.model_dump(mode="json")},
+        trace=str(tmp_path / "trace.jsonl"),
+    )
+    assert env.spec is not None
+    again = gymnasium.make(EnvSpec.from_json(env.spec.to_json()))
+    objects = make_env(AGG, engine={"timing_model": timing}, trace=tmp_path / "trace.jsonl")
+    assert len({each.reset(seed=1)[0].tobytes() for each in (env, again, objects)}) == 1
+    assert len({each.step(1)[0].tobytes() for each in (env, again, objects)}) == 1
+
+
 def test_workers_at_the_start_are_an_option(make_env: EnvBuilder) -> None:
     env = make_env(DISAGG)
     env.reset(options={"prefill_workers": 3, "decode_workers": np.int64(4)})
     assert (len(env.snapshot.prefill.active_ids), len(env.snapshot.decode.active_ids)) == (3, 4)
     env.reset()
     assert (len(env.snapshot.prefill.active_ids), len(env.snapshot.decode.active_ids)) == (1, 2)
+    with pytest.raises(ValueError, match=r"^options.decode_workers: got 12, expected 1 "):
+        env.reset(options={"decode_workers": 12})
+
+
+@pytest.mark.parametrize(
+    ("max_workers", "error", "message"),
+    [
+        ({"prefill": 4, "decode": 1}, ValueError, r"initial_workers.decode: got 2 \(the default\)"),
+        ({"prefill": 4, "decode": None}, TypeError, "max_workers.decode: got None, expected an in"),
+    ],
+)
+def test_limits_of_a_pool_that_the_start_does_not_keep_are_refused(
+    max_workers: Any, error: type[Exception], message: str, make_env: EnvBuilder
+) -> None:
+    with pytest.raises(error, match=f"^{message}"):
+        make_env(DISAGG, max_workers=max_workers)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"worker": 2}, "unknown option 'worker'; did you mean `workers`"),
-        ({"workers": 9}, r"num_workers: got 9, expected 1 \(min_workers\) to 8"),
+        (
+            {"workers": 9},
+            r"options.workers: got 9, expected 1 \(min_workers\) to 8 \(max_workers\)",
+        ),
         ({"start_s": -1.0}, "start_s: got -1.0"),
         ({"duration_s": 0.0}, "duration_s: got 0.0"),
         ({"start_s": math.nan}, "start_s: got nan"),
@@ -293,12 +367,17 @@ def test_options_of_a_wrong_type_are_refused(
         ({"horizon_s": 10.0}, "horizon_s: got 10.0, expected .* larger than tick_s"),
         ({"horizon_s": math.inf}, "horizon_s: got inf"),
         ({"tick_s": 0.0}, "tick_s: got 0.0, expected > 0"),
-        ({"max_workers": 2}, r"num_workers: got 3, expected 1 \(min_workers\) to 2"),
+        ({"max_workers": 2}, r"initial_workers: got 3 \(the default\), expected 1 \(min_w.* to 2"),
+        ({"initial_workers": 9}, r"^initial_workers: got 9, expected 1 \(min_workers\) to 8"),
+        ({"fleet": choose_fleet("agg") | {"num_workers": 9}}, r"^fleet.num_workers: got 9, expec"),
         ({"max_workers": None}, "max_workers: got None"),
         ({"max_gpus": 2}, "max_gpus: got 2, expected at least the 3 GPUs"),
         ({"min_workers": 0}, "min_workers: got 0, expected >= 1"),
         ({"fleet": {"kind": "disagg"}}, "fleet"),
         ({"workload": {"base_rate": 1.0}}, "unknown field `base_rate`"),
+        ({"workload": "stedy"}, r"unknown workload 'stedy'; did you mean `steady`\? \(presets: a"),
+        ({"workload": "my.csv"}, r"unknown workload 'my.csv' \(.*; a trace file is given as `trac"),
+        ({"workload": {"lengths": "azure-code"}}, "^workload.generator: missing field `arrivals`"),
         ({"workload": {}, "trace": "x.jsonl"}, "got more than one of workload, trace and"),
         ({"trace": "/no/such/trace.jsonl"}, "/no/such/trace.jsonl"),
         ({"requests": requests_from_arrays([], [], [])}, "requests: got no requests"),

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aisim_gym.envs.ranges import corners, draw_values, has_ranges
+from aisim_gym.envs.ranges import corners, draw_values, has_ranges, range_places
 
 TABLE: dict[str, Any] = {
     "rate": {"uniform": [1.0, 4.0]},
@@ -30,6 +30,11 @@ def test_draws_stay_in_their_ranges_and_the_rest_stays_as_it_is() -> None:
     assert all(draw["list"] == [1, 7] and draw["lengths"]["kind"] == "fixed" for draw in draws)
     assert not any(map(has_ranges, draws))
     assert has_ranges(TABLE)
+
+
+def test_places_of_ranges_are_paths() -> None:
+    places = ["w.rate", "w.lengths.scale", "w.turns", "w.arrivals", "w.list[1]"]
+    assert list(range_places(TABLE, "w")) == places
 
 
 def test_same_generator_state_draws_the_same() -> None:

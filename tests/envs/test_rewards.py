@@ -181,6 +181,42 @@ def test_shaping_without_discount_adds_up_to_nothing(make_env: EnvBuilder) -> No
 
 
 @pytest.mark.parametrize(
+    ("returned", "error", "message"),
+    [
+        (-0.5, TypeError, r"reward: got -0.5, expected a mapping from the names of its terms"),
+        (None, TypeError, "reward: got None, expected a mapping"),
+        ({"gpus": -1.0, "good": math.nan}, ValueError, "reward.good: got nan, expected a finite"),
+        ({"gpus": -math.inf}, ValueError, "reward.gpus: got -inf, expected a finite number"),
+        ({"gpus": "much"}, TypeError, "reward.gpus: got 'much', expected a finite number"),
+        ({"gpus": None}, TypeError, "reward.gpus: got None, expected a finite number"),
+    ],
+)
+@pytest.mark.parametrize(
+    "wrap", [lambda reward: reward, lambda reward: ShapedReward(FLEET, reward)]
+)
+def test_reward_that_returns_no_finite_terms_is_told(
+    returned: Any,
+    error: type[Exception],
+    message: str,
+    wrap: Callable[[Any], Any],
+    make_env: EnvBuilder,
+) -> None:
+    env = make_env(AGG, reward=wrap(lambda step: returned))
+    env.reset(seed=1)
+    with pytest.raises(error, match=f"^{message}"):
+        env.step(0)
+
+
+def test_cost_that_is_not_finite_is_told() -> None:
+    class Endless(ConstrainedReward):
+        def costs(self, step: StepOutcome) -> dict[str, float]:
+            return {"violations": math.inf}
+
+    with pytest.raises(ValueError, match=r"^cost.violations: got inf, expected a finite number$"):
+        reward_info(Endless(FLEET), STEP)
+
+
+@pytest.mark.parametrize(
     ("choice", "error", "message"),
     [
         ({"name": "cmdp", "price": 1}, TypeError, r"reward 'cmdp': unknown parameter 'price'"),

@@ -198,6 +198,46 @@ def test_bad_division_is_refused(
         make_env(AGG, requests=every_second(101), **arguments)
 
 
+@pytest.mark.parametrize(
+    ("blocks", "message"),
+    [
+        (
+            {"train": [0, 50]},
+            r"blocks.train\[0\]: got 0, expected \[start_s, end_s\]: one block is",
+        ),
+        ({"train": 3}, r"blocks.train: got 3, expected a list of \[start_s, end_s\]"),
+        ({"train": "all"}, "blocks.train: got 'all', expected a list"),
+        ([[0, 50]], r"blocks: got \[\[0, 50\]\], expected a mapping from split to blocks"),
+    ],
+)
+def test_blocks_of_a_wrong_type_are_refused(
+    blocks: Any, message: str, make_env: EnvBuilder
+) -> None:
+    with pytest.raises(TypeError, match=f"^{message}"):
+        make_env(AGG, requests=every_second(101), blocks=blocks, split="train")
+
+
+def test_blocks_may_be_an_array() -> None:
+    blocks: Any = {"train": np.array([[0.0, 20.0], [60.0, 90.0]])}
+    assert FixedWorkload(every_second(101), "trace", "train", blocks).num_episodes == 2
+
+
+@pytest.mark.parametrize(
+    ("workload", "reason"),
+    [
+        ({**TRAFFIC, "seed": 1}, "it has a seed"),
+        ({"trace_files": ["a.csv"], "rate_scale": {"uniform": [1, 2]}}, "it has trace_files"),
+        ({"kind": "synthetic", "input_tokens": {"choice": [1, 2]}}, "it is of the kind synthetic"),
+    ],
+)
+def test_range_in_a_fixed_workload_is_refused(
+    workload: dict[str, Any], reason: str, make_env: EnvBuilder
+) -> None:
+    place = r"workload\.(peak_rate_rps|rate_scale|input_tokens)"
+    with pytest.raises(ValueError, match=rf"^{place}: got a range, .*every episode.*\({reason}\)$"):
+        make_env(AGG, workload=workload)
+
+
 @pytest.mark.parametrize("arguments", [{"episode_s": 5.0}, {"blocks": {"train": [[0.0, 5.0]]}}])
 def test_generated_traffic_has_no_blocks(arguments: dict[str, Any], make_env: EnvBuilder) -> None:
     with pytest.raises(ValueError, match="for traffic that is generated anew in every episode"):

@@ -1,11 +1,16 @@
 """The vector environment is Gymnasium's ``SyncVectorEnv``, number for number (F21, F23)."""
 
+import copy
+import pickle
+import re
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium.envs.registration import EnvSpec
+from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from aisim_gym.envs.vector_env import ScalingVectorEnv
@@ -182,6 +187,69 @@ def test_without_seeds_the_environments_are_not_alike(env_id: str) -> None:
         for i in range(NUM_ENVS)
     }
     assert len(arrivals) == NUM_ENVS
+    ours.close()
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda envs: pickle.loads(pickle.dumps(envs))])
+def test_copy_of_the_vector_environment_goes_on_by_itself(
+    env_id: str, copied: Callable[[ScalingVectorEnv], ScalingVectorEnv]
+) -> None:
+    _, ours = make_both(env_id, "NextStep")
+    ours.reset(seed=3)
+    ours.action_space.seed(1)
+    ours.step(ours.action_space.sample())
+    again = copied(ours)
+    assert again.envs[0] is not ours.envs[0]
+    ends = 0
+    while ends < 4:
+        actions = ours.action_space.sample()
+        mine, theirs = ours.step(actions), again.step(actions)
+        for one, other in zip(mine, theirs, strict=True):
+            assert_same(one, other)
+        ends += int((mine[2] | mine[3]).sum())
+    for envs in (ours, again):
+        envs.close()
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
+def test_environments_are_as_before_after_an_action_outside_the_space(
+    env_id: str, mode: str
+) -> None:
+    _, ours = make_both(env_id, mode)
+    untouched = copy.deepcopy(ours)
+    for envs in (ours, untouched):
+        envs.reset(seed=3)
+    ours.action_space.seed(1)
+    actions = ours.action_space.sample()
+    wrong = actions.copy()
+    wrong[1] = 99
+    with pytest.raises(ValueError, match=r"^actions\[1\]: got .*99.*, expected an element of"):
+        ours.step(wrong)
+    with pytest.raises(ValueError, match=r"^actions: got 2 of them, expected 3 \(num_envs\)"):
+        ours.step(actions[:2])
+    for one, other in zip(ours.step(actions), untouched.step(actions), strict=True):
+        assert_same(one, other)
+    for envs in (ours, untouched):
+        envs.close()
+
+
+@pytest.mark.parametrize("max_episode_steps", [None, 1])
+def test_step_after_an_end_that_is_not_reset_names_the_environments(
+    env_id: str, max_episode_steps: int | None
+) -> None:
+    limit = {} if max_episode_steps is None else {"max_episode_steps": max_episode_steps}
+    _, ours = make_both(env_id, "Disabled", **limit)
+    ours.reset(seed=1)
+    ours.action_space.seed(1)
+    ended = np.zeros(NUM_ENVS, np.bool_)
+    while not ended.any():
+        _, _, terminations, truncations, _ = ours.step(ours.action_space.sample())
+        ended = terminations | truncations
+    over = re.escape(str(np.flatnonzero(ended).tolist()))
+    with pytest.raises(ResetNeeded, match=rf"the episodes of environments {over} are over"):
+        ours.step(ours.action_space.sample())
+    ours.reset(options={"reset_mask": ended})
+    ours.step(ours.action_space.sample())
     ours.close()
 
 

@@ -115,6 +115,7 @@ def test_profile_may_be_a_file_beside_the_spec(tmp_path: Path) -> None:
             "h100-llama31-8",
             "engine: unknown engine profile 'h100-llama31-8'; did you mean 'h100-llama31-8b'?",
         ),
+        ("x", "engine: unknown engine profile 'x' (a100-llama31-8b, "),
         ("no.json", "engine: cannot read engine profile no.json: No such file or directory"),
         ({"profile": 3}, "engine.profile: got 3, expected a name or a path"),
         ({"profile": NAME, "max_num_seq": 3}, "engine.max_num_seq: unknown field"),

@@ -1,11 +1,13 @@
 """Many worlds at once run exactly as each would alone."""
 
+import copy
 import math
 import os
+import pickle
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -114,6 +116,21 @@ def test_rows_of_worlds_that_do_not_wait_are_ignored() -> None:
         assert batch.is_waiting.tolist() == [False, False]
         assert batch.advance_to_tick().tolist() == [False, True]
     assert (ended.state.pools[1].live_count, waiting.state.pools[1].live_count) == (1, 2)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda batch: pickle.loads(pickle.dumps(batch))])
+def test_copy_of_a_batch_goes_on_by_itself(copied: Callable[[ReplayBatch], ReplayBatch]) -> None:
+    with ReplayBatch([case.replay() for case in CASES[:3]], 2) as batch:
+        batch.advance_to_tick()
+        with copied(batch) as other:
+            for each in (batch, other):
+                while each.is_waiting.any():
+                    answer(each, CASES[:3])
+                    each.advance_to_tick()
+    assert batch.is_done.all()
+    for replay, again in zip(batch.replays, other.replays, strict=True):
+        assert replay is not again
+        assert differing_tables(replay.state, again.state) == []
 
 
 # Errors

@@ -222,3 +222,24 @@ def test_value_that_is_no_duration_is_refused(
 ) -> None:
     with pytest.raises(error, match=message):
         sample_timing(prefill_ms, lambda sequences, context: value)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (None, r"got None, expected a function of \(new_tokens, prefix_tokens\)"),
+        (lambda new: 1.0, r"got a function of \(new\), expected a function of \(new_tokens, pre"),
+        (lambda new, prefix, *, scale: 1.0, r"got a function of \(new, prefix, \*, scale\), exp"),
+    ],
+)
+def test_what_is_no_function_of_two_numbers_is_refused(given: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=f"^prefill_ms: {message}"):
+        sample_timing(given, decode_ms)
+    timing = sample_timing(prefill_ms, decode_ms)
+    with pytest.raises(TypeError, match=f"^prefill_ms: {message}"):
+        interpolation_error(timing, given, decode_ms)
+
+
+def test_function_without_a_signature_can_be_sampled() -> None:
+    timing = sample_timing(max, np.maximum)
+    assert (timing.prefill.ms[1][1], timing.decode.ms[1][0]) == (2048.0, 16.0)

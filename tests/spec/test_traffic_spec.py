@@ -8,7 +8,7 @@ import pytest
 from support.shared_folder import require_shared
 
 from aisim_gym.errors import SpecError
-from aisim_gym.spec import TrafficSpec
+from aisim_gym.spec import TrafficSpec, WorkloadSpec
 from aisim_gym.spec.lengths import ScaledLengths
 from aisim_gym.spec.named_lengths import NamedLengths
 from aisim_gym.spec.traffic_presets import PRESETS
@@ -324,3 +324,24 @@ def test_mistakes_are_named_with_what_was_given_and_what_is_allowed(
     with pytest.raises(SpecError) as caught:
         TrafficSpec(**fields)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind"),
+    [
+        ({"preset": "azure-chat"}, "traffic"),
+        ({"arrivals": POISSON, "lengths": "azure-code", "seed": 2}, "traffic"),
+        ({"duration_s": 60.0, "seed": 2}, "chat-wave"),
+        ({}, "chat-wave"),
+    ],
+)
+def test_fields_that_only_traffic_has_say_the_kind(fields: dict[str, Any], kind: str) -> None:
+    generator = WorkloadSpec.from_data({"generator": fields}).generator
+    assert generator is not None
+    assert generator.kind == kind
+
+
+def test_fields_of_chat_and_traffic_do_not_mix() -> None:
+    mixed = {"preset": "azure-chat", "base_rate_rps": 2.0}
+    with pytest.raises(SpecError, match=r"^generator.base_rate_rps: unknown field .* `preset`, "):
+        WorkloadSpec.from_data({"generator": mixed})
