@@ -119,7 +119,7 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
     | ``split`` | None | "train", "validation" or "test": play that part of the workload |
     | ``blocks`` | None | split -> list of [start_s, end_s], for a trace; None: 60, 20, 20 % |
     | ``episode_s`` | None | length of the window of a trace that an episode plays |
-    | ``tick_s`` | 30 | seconds between actions |
+    | ``tick_s`` | 30 | seconds between actions, >= 0.001 |
     | ``horizon_s`` | None | seconds after which an episode is truncated |
     | ``ttft_slo_ms`` | 500 | limit on the time to the first token, > 0 |
     | ``itl_slo_ms`` | 30 | limit on a request's mean gap between tokens, > 0 |

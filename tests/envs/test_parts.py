@@ -292,7 +292,8 @@ def test_options_of_a_wrong_type_are_refused(
         ({"observation": SummaryObservation}, "observation: got <class .*, expected a name"),
         ({"horizon_s": 10.0}, "horizon_s: got 10.0, expected .* larger than tick_s"),
         ({"horizon_s": math.inf}, "horizon_s: got inf"),
-        ({"tick_s": 0.0}, "tick_s: got 0.0, expected > 0"),
+        ({"tick_s": 0.0}, "tick_s: got 0.0, expected >= 0.001"),
+        ({"tick_s": 1e-20}, "tick_s: got 1e-20, expected >= 0.001"),
         ({"max_workers": 2}, r"num_workers: got 3, expected 1 \(min_workers\) to 2"),
         ({"max_workers": None}, "max_workers: got None"),
         ({"max_gpus": 2}, "max_gpus: got 2, expected at least the 3 GPUs"),
@@ -335,7 +336,7 @@ def test_latency_limit_must_be_a_positive_number(
     ("arguments", "message"),
     [
         ({"requests": [1]}, r"requests: got list, expected a RequestTable \(.*\) or None"),
-        ({"tick_s": "3"}, "tick_s: got '3', expected a number > 0 and finite"),
+        ({"tick_s": "3"}, "tick_s: got '3', expected a number >= 0.001 and finite"),
         ({"horizon_s": "9"}, "horizon_s: got '9', expected a number larger than tick_s, or None"),
         (
             {"max_workers": 8.5},
