@@ -21,7 +21,7 @@ from aisim_gym.envs.episode_workload import (
     make_workload,
     read_trace,
 )
-from aisim_gym.envs.fleet_choice import Kind, choose_fleet, gpu_hour_prices
+from aisim_gym.envs.fleet_choice import Kind, choose_fleet, gpu_hour_prices, read_pass_times
 from aisim_gym.envs.fleet_now import FleetNow, read_fleet
 from aisim_gym.envs.load import NO_LOAD, LoadReader
 from aisim_gym.envs.named_part import has_direct_form, make_part
@@ -205,9 +205,10 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
             check_integer("max_workers", max_workers, ">= min_workers: it bounds the action space")
         if not isinstance(capture_details, bool):
             raise TypeError(f"capture_details: got {capture_details!r}, expected True or False")
+        fleet = choose_fleet(self.kind, fleet, engine, initial_workers, startup_s)
         self._spec = ReplaySpec.from_data(
             {
-                "fleet": choose_fleet(self.kind, fleet, engine, initial_workers, startup_s),
+                "fleet": fleet,
                 "sla": {"ttft_ms": float(ttft_slo_ms), "itl_ms": float(itl_slo_ms)},
                 "capture_per_request": capture_details,
                 "capture_token_gaps": capture_details,
@@ -219,11 +220,12 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
                 f"fleet.kind: got {self._spec.fleet.kind!r}, expected {self.kind!r} for "
                 f"{type(self).__name__}"
             )
+        read_pass_times(self._spec.fleet)
         limits = ScalingLimits(tick_s, min_workers, max_workers, max_gpus)
         self.fleet_description: FleetDescription = describe_fleet(self._spec, limits)
         self._renderer = Renderer(render_mode, self.fleet_description)
         self._check_limits()
-        self._prices = gpu_hour_prices(self.kind, engine, gpu_hour_usd)
+        self._prices = gpu_hour_prices(self.kind, fleet, gpu_hour_usd)
         self._workload = make_workload(
             workload, trace, requests, split=split, blocks=blocks, episode_s=episode_s
         )
