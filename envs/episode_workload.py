@@ -144,7 +144,8 @@ class GeneratedWorkload:
             yield Lengths(
                 np.array([input_tokens], np.int64),
                 np.array([output_tokens], np.int64),
-                "workload (longest possible lengths)",
+                "workload",
+                _remedy(spec),
             )
 
     def draw(
@@ -361,6 +362,13 @@ def _generator_spec(fields: Mapping[str, Any]) -> WorkloadSpec:
 def _generator(spec: WorkloadSpec) -> GeneratorSpec | TrafficSpec:
     assert isinstance(spec.generator, GeneratorSpec | TrafficSpec)
     return spec.generator
+
+
+def _remedy(spec: WorkloadSpec) -> str:
+    """Return how to get shorter requests."""
+    if isinstance(spec.generator, TrafficSpec):
+        return 'bound the lengths, lengths={"max_input_tokens": …, "max_output_tokens": …}'
+    return "lower mean_input_tokens or mean_output_tokens"
 
 
 def _duration_s(spec: WorkloadSpec) -> float:

@@ -87,7 +87,7 @@ def test_range_that_could_draw_invalid_traffic_is_refused_at_once(make_env: EnvB
 
 def test_range_that_could_draw_too_long_requests_is_refused_at_once(make_env: EnvBuilder) -> None:
     long = {**TRAFFIC, "mean_input_tokens": {"uniform": [100.0, 20_000.0]}}
-    with pytest.raises(WorkloadError, match="longest possible lengths"):
+    with pytest.raises(WorkloadError, match="longest request it can produce"):
         make_env(AGG, workload=long)
 
 
