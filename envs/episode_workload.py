@@ -266,21 +266,25 @@ def make_workload(
     split: Split | None = None,
     blocks: Mapping[str, Sequence[Sequence[float]]] | None = None,
     episode_s: float | None = None,
+    engine_block_size: int | None = None,
 ) -> EpisodeWorkload:
     """Return the workload that an environment's arguments describe.
 
     Args:
         workload: Name of a preset; the fields of a generator, in which ranges may stand for
-            numbers; or a ``[workload]`` table with ``trace_files``.
+            numbers; or a ``[workload]`` table with ``trace_files``, all of whose fields count.
         trace: Path of a trace whose format shows in its first line.
         requests: A table.
         split: Which part of it to play.
         blocks: See :class:`FixedWorkload`; only for a fixed workload.
         episode_s: Likewise.
+        engine_block_size: Tokens per block of the engine that prefills, for prefixes that the
+            synthetic generator shares.
 
     Raises:
         TypeError: If one is not of its type.
-        ValueError: If they describe more than one, or the fields are not valid.
+        ValueError: If they describe more than one, or the fields are not valid; also for a closed
+            loop (``replay_concurrency``).
         WorkloadError: If the trace is not valid or there are no requests.
     """
     if sum(source is not None for source in (workload, trace, requests)) > 1:
@@ -303,10 +307,15 @@ def make_workload(
         return FixedWorkload(table, path, split, blocks, episode_s)
     if isinstance(workload, Mapping) and "trace_files" in workload:
         spec = WorkloadSpec.from_data(dict(workload), at="workload")
+        if spec.is_closed_loop:
+            raise ValueError(
+                f"workload.replay_concurrency: got {spec.replay_concurrency}, expected none: in an "
+                "environment requests arrive when the trace says, however the fleet copes"
+            )
         return FixedWorkload(load_workload(spec), "workload", split, blocks, episode_s)
     fields = _generator_fields(workload)
     if fields["kind"] == "synthetic":
-        table = load_workload(_generator_spec(fields))
+        table = load_workload(_generator_spec(fields), engine_block_size)
         return FixedWorkload(table, "workload", split, blocks, episode_s)
     if "seed" in fields:
         spec = _generator_spec(fields)

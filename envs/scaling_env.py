@@ -227,7 +227,13 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         self._check_limits()
         self._prices = gpu_hour_prices(self.kind, fleet, gpu_hour_usd)
         self._workload = make_workload(
-            workload, trace, requests, split=split, blocks=blocks, episode_s=episode_s
+            workload,
+            trace,
+            requests,
+            split=split,
+            blocks=blocks,
+            episode_s=episode_s,
+            engine_block_size=self._spec.engine_block_size,
         )
         self._check_capacity(self._workload)
         self._tick_ms = float(tick_s) * 1000.0
