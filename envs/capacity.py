@@ -1,15 +1,20 @@
 """Whether every request of a workload can run, found out before an episode and not in the middle.
 
-A request that can never run would end a replay with an error (engine-vllm-trtllm.md §13).
+A request that can never run would end a replay with an error (engine-vllm-trtllm.md §13,
+engine-sglang.md §8), or it would be rejected or cut short.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aisim_gym.errors import WorkloadError
-from aisim_gym.spec import AggregatedFleet, FleetSpec, LaunchSpec
+from aisim_gym.spec import AggregatedFleet, EngineSpec, FleetSpec, LaunchSpec
+
+Tokens = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -20,18 +25,42 @@ class Lengths:
         input_tokens: Shape (requests,), prompts.
         output_tokens: Shape (requests,), outputs.
         source: Where they come from, for messages.
+        remedy: How to get shorter ones, if these are just the longest that a generator can produce.
     """
 
-    input_tokens: NDArray[np.int64]
-    output_tokens: NDArray[np.int64]
+    input_tokens: Tokens
+    output_tokens: Tokens
     source: str
+    remedy: str | None = None
+
+
+class _Limit(NamedTuple):
+    """A limit that requests may exceed.
+
+    Attributes:
+        name: The setting behind it.
+        tokens: What it allows.
+        needed: Shape (requests,), what each request needs.
+        what: What of a request counts, after "needs n tokens".
+    """
+
+    name: str
+    tokens: int
+    needed: Tokens
+    what: str
 
 
 def check_capacity(fleet: FleetSpec, lengths: Lengths) -> None:
-    """Refuse requests that no worker can ever run.
+    """Refuse requests that a worker cannot run to their last token, even with nothing else to do.
+
+    Refused is exactly what, alone on new workers, would end a replay with an error, be rejected, or
+    get fewer tokens than it asks for. One rule refuses more: a prompt over the token budget of a
+    vLLM decode worker without chunked prefill, which would run only until it is preempted. Whether
+    several requests can hold each other up for ever is another question.
 
     Raises:
-        WorkloadError: Names the first such request, how many there are, and the limit.
+        WorkloadError: Names the first such request, how many there are, and the limit; of a
+            generator the longest request and what helps.
     """
     if isinstance(fleet, AggregatedFleet):
         _check_role("an aggregated worker", fleet.engine, lengths, lengths.output_tokens)
@@ -41,32 +70,80 @@ def check_capacity(fleet: FleetSpec, lengths: Lengths) -> None:
     _check_role("a decode worker", fleet.decode, lengths, lengths.output_tokens)
 
 
-def _check_role(
-    worker: str, launch: LaunchSpec, lengths: Lengths, output_tokens: NDArray[np.int64]
-) -> None:
+def _check_role(worker: str, launch: LaunchSpec, lengths: Lengths, output_tokens: Tokens) -> None:
+    limits = _sglang_limits if launch.engine.backend == "sglang" else _block_limits
+    for limit in limits(launch, lengths.input_tokens, output_tokens):
+        too_long = np.flatnonzero(limit.needed > limit.tokens)
+        if len(too_long) > 0:
+            raise WorkloadError(_message(worker, limit, lengths, too_long))
+
+
+def _block_limits(launch: LaunchSpec, prompts: Tokens, outputs: Tokens) -> Iterator[_Limit]:
+    """Yield the limits of vLLM and TensorRT-LLM (engine-vllm-trtllm.md §4, §5.2, §7, §10).
+
+    A rank has the whole pool for itself, however many ranks its worker has.
+    """
     engine = launch.engine
-    prompts = lengths.input_tokens
+    kept = outputs
+    if engine.backend == "vllm" and engine.aic_nextn is None:
+        kept = np.maximum(outputs - 1, 0)  # the last token's KV is never stored
+    yield _pool_limit(engine, prompts + kept)
+    yield from _context_limits(engine, prompts, outputs)
+    computes_prompts = engine.worker_type != "decode" or engine.backend == "vllm"
+    if (
+        computes_prompts
+        and not engine.enable_chunked_prefill
+        and engine.max_num_batched_tokens is not None
+    ):
+        name = "max_num_batched_tokens without chunked prefill"
+        yield _Limit(name, engine.max_num_batched_tokens, prompts, "in one pass")
+
+
+def _sglang_limits(launch: LaunchSpec, prompts: Tokens, outputs: Tokens) -> Iterator[_Limit]:
+    """Yield the limits of SGLang (engine-sglang.md §5 to §8).
+
+    Admission rounds the prompt up to pages, adds the output up to a clip, and wants one token more.
+    A decode worker admits nothing: its requests come with the KV of their prompt.
+    """
+    engine, settings = launch.engine, launch.engine.sglang
+    size = engine.block_size
+    grown = np.where(outputs > 1, outputs, 0)  # a first token that is the last one stores no KV
+    if engine.worker_type == "decode":
+        yield _pool_limit(engine, prompts + outputs)
+    else:
+        pages = -(-prompts // size) * size
+        reserved = np.minimum(outputs, settings.clip_max_new_tokens)
+        yield _pool_limit(engine, np.maximum(pages + reserved + 1, prompts + grown))
+        chunk = settings.chunked_prefill_size // launch.dp_size // size * size
+        name = "sglang.chunked_prefill_size per rank, in whole blocks,"
+        yield _Limit(name, chunk, np.full_like(prompts, size), "in one pass")
+        first = np.minimum(pages, chunk)
+        yield _Limit("sglang.max_prefill_tokens", settings.max_prefill_tokens, first, "in one pass")
+    yield from _context_limits(engine, prompts, outputs)
+
+
+def _pool_limit(engine: EngineSpec, needed: Tokens) -> _Limit:
     pool_tokens = engine.num_gpu_blocks * engine.block_size
-    # The last token's KV is never stored.
-    stored = prompts + np.maximum(output_tokens - 1, 0)
-    _refuse(worker, "num_gpu_blocks * block_size", pool_tokens, stored, lengths)
+    return _Limit("num_gpu_blocks * block_size", pool_tokens, needed, "of KV")
+
+
+def _context_limits(engine: EngineSpec, prompts: Tokens, outputs: Tokens) -> Iterator[_Limit]:
     if engine.max_model_len is not None:
         # A prompt that fills the limit is rejected, even without output.
-        total = prompts + np.maximum(output_tokens, 1)
-        _refuse(worker, "max_model_len", engine.max_model_len, total, lengths)
-    if not engine.enable_chunked_prefill and engine.max_num_batched_tokens is not None:
-        limit = "max_num_batched_tokens without chunked prefill"
-        _refuse(worker, limit, engine.max_num_batched_tokens, prompts, lengths)
+        total = prompts + np.maximum(outputs, 1)
+        yield _Limit("max_model_len", engine.max_model_len, total, "of context")
 
 
-def _refuse(
-    worker: str, limit_name: str, limit: int, tokens: NDArray[np.int64], lengths: Lengths
-) -> None:
-    too_long = np.flatnonzero(tokens > limit)
-    if len(too_long) > 0:
-        first = int(too_long[0])
-        raise WorkloadError(
-            f"{lengths.source}: {len(too_long)} request(s) can never run on {worker}, the "
-            f"first is request {first} with {lengths.input_tokens[first]} input and "
-            f"{lengths.output_tokens[first]} output tokens: {limit_name} is {limit}"
+def _message(worker: str, limit: _Limit, lengths: Lengths, too_long: NDArray[np.intp]) -> str:
+    first = int(too_long[0])
+    size = f"{lengths.input_tokens[first]} input and {lengths.output_tokens[first]} output tokens"
+    reason = f"it needs {limit.needed[first]} tokens {limit.what}, {limit.name} is {limit.tokens}"
+    if lengths.remedy is not None:
+        return (
+            f"{lengths.source}: the longest request it can produce, {size}, can never run on "
+            f"{worker}: {reason}; {lengths.remedy}, or raise that limit of the engine"
         )
+    return (
+        f"{lengths.source}: {len(too_long)} request(s) can never run on {worker}, the first is "
+        f"request {first} with {size}: {reason}"
+    )

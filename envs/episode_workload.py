@@ -155,7 +155,8 @@ class GeneratedWorkload:
             yield Lengths(
                 np.array([input_tokens], np.int64),
                 np.array([output_tokens], np.int64),
-                "workload (longest possible lengths)",
+                "workload",
+                _remedy(spec),
             )
 
     def draw(
@@ -276,21 +277,25 @@ def make_workload(
     split: Split | None = None,
     blocks: Mapping[str, Sequence[Sequence[float]]] | None = None,
     episode_s: float | None = None,
+    engine_block_size: int | None = None,
 ) -> EpisodeWorkload:
     """Return the workload that an environment's arguments describe.
 
     Args:
         workload: Name of a preset; the fields of a generator, in which ranges may stand for
-            numbers; or a ``[workload]`` table with ``trace_files``.
+            numbers; or a ``[workload]`` table with ``trace_files``, all of whose fields count.
         trace: Path of a trace whose format shows in its first line.
         requests: A table.
         split: Which part of it to play.
         blocks: See :class:`FixedWorkload`; only for a fixed workload.
         episode_s: Likewise.
+        engine_block_size: Tokens per block of the engine that prefills, for prefixes that the
+            synthetic generator shares.
 
     Raises:
         TypeError: If one is not of its type.
-        ValueError: If they describe more than one, or the fields are not valid.
+        ValueError: If they describe more than one, or the fields are not valid; also for a closed
+            loop (``replay_concurrency``).
         WorkloadError: If the trace is not valid or there are no requests.
     """
     if sum(source is not None for source in (workload, trace, requests)) > 1:
@@ -313,12 +318,17 @@ def make_workload(
         return FixedWorkload(table, path, split, blocks, episode_s)
     if isinstance(workload, Mapping) and "trace_files" in workload:
         _refuse_ranges(workload, "it has trace_files")
-        table = load_workload(_trace_spec(workload))
-        return FixedWorkload(table, "workload", split, blocks, episode_s)
+        spec = _trace_spec(workload)
+        if spec.is_closed_loop:
+            raise ValueError(
+                f"workload.replay_concurrency: got {spec.replay_concurrency}, expected none: in an "
+                "environment requests arrive when the trace says, however the fleet copes"
+            )
+        return FixedWorkload(load_workload(spec), "workload", split, blocks, episode_s)
     fields = _generator_fields(workload)
     if fields["kind"] == "synthetic":
         _refuse_ranges(fields, "it is of the kind synthetic")
-        table = load_workload(_generator_spec(fields))
+        table = load_workload(_generator_spec(fields), engine_block_size)
         return FixedWorkload(table, "workload", split, blocks, episode_s)
     if "seed" in fields:
         _refuse_ranges(fields, "it has a seed")
@@ -398,6 +408,13 @@ def _generator_spec(fields: Mapping[str, Any]) -> WorkloadSpec:
 def _generator(spec: WorkloadSpec) -> GeneratorSpec | TrafficSpec:
     assert isinstance(spec.generator, GeneratorSpec | TrafficSpec)
     return spec.generator
+
+
+def _remedy(spec: WorkloadSpec) -> str:
+    """Return how to get shorter requests."""
+    if isinstance(spec.generator, TrafficSpec):
+        return 'bound the lengths, lengths={"max_input_tokens": …, "max_output_tokens": …}'
+    return "lower mean_input_tokens or mean_output_tokens"
 
 
 def _duration_s(spec: WorkloadSpec) -> float:

@@ -3,9 +3,12 @@
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from aisim_gym.errors import SpecError
 from aisim_gym.profiles import load_profile
 from aisim_gym.profiles.profile_fleet import KV_TRANSFER_GB_S
+from aisim_gym.spec import ExternalTiming, FleetSpec
 from aisim_gym.spec.argument_checks import check_integer, check_number
+from aisim_gym.spec.profiled_launch import named_profile
 
 Kind = Literal["agg", "disagg"]
 
@@ -82,13 +85,14 @@ def choose_fleet(
 
 
 def gpu_hour_prices(
-    kind: Kind, engine: str | Mapping[str, Any] | None, gpu_hour_usd: float | None
+    kind: Kind, fleet: Mapping[str, Any], gpu_hour_usd: float | None
 ) -> dict[str, float]:
     """Return the price of a GPU-hour in USD, pool by pool.
 
     Args:
         kind: Topology.
-        engine: As for :func:`choose_fleet`; profiles have a price.
+        fleet: A valid ``fleet`` table; a launch config in it may name an engine profile, which has
+            a price.
         gpu_hour_usd: The price of every GPU; None is the profile's, 1 without one.
 
     Raises:
@@ -101,12 +105,25 @@ def gpu_hour_prices(
             raise ValueError(f"gpu_hour_usd: got {gpu_hour_usd}, expected >= 0 and finite, or None")
         return dict.fromkeys(COUNT_FIELDS[kind], price)
     prices = {}
-    for pool, chosen in _engines(kind, engine).items():
-        name = chosen.get("profile") if isinstance(chosen, Mapping) else chosen
-        prices[pool] = DEFAULT_GPU_HOUR_USD
-        if name is not None:
-            prices[pool] = load_profile(name).usd_per_gpu_hour
+    for pool, field in LAUNCH_FIELDS[kind].items():
+        name = named_profile(fleet.get(field))
+        prices[pool] = DEFAULT_GPU_HOUR_USD if name is None else load_profile(name).usd_per_gpu_hour
     return prices
+
+
+def read_pass_times(fleet: FleetSpec) -> None:
+    """Read the files that say how long passes take; the fleet keeps what is in them.
+
+    Raises:
+        SpecError: If one cannot be read or is not valid.
+    """
+    for field in LAUNCH_FIELDS[fleet.kind].values():
+        timing = getattr(fleet, field).engine.timing_model
+        if isinstance(timing, ExternalTiming):
+            try:
+                _ = timing.table
+            except SpecError as error:
+                raise type(error)(f"fleet.{field}.engine.timing_model: {error}") from None
 
 
 def _built_fleet(kind: Kind, engine: str | Mapping[str, Any] | None) -> dict[str, Any]:

@@ -28,7 +28,13 @@ from aisim_gym.envs.episode_workload import (
     make_workload,
     read_trace,
 )
-from aisim_gym.envs.fleet_choice import COUNT_FIELDS, Kind, choose_fleet, gpu_hour_prices
+from aisim_gym.envs.fleet_choice import (
+    COUNT_FIELDS,
+    Kind,
+    choose_fleet,
+    gpu_hour_prices,
+    read_pass_times,
+)
 from aisim_gym.envs.fleet_now import FleetNow, read_fleet
 from aisim_gym.envs.load import NO_LOAD, LoadReader
 from aisim_gym.envs.named_part import has_direct_form, make_part
@@ -132,7 +138,7 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
     | ``split`` | None | "train", "validation" or "test": play that part of the workload |
     | ``blocks`` | None | split -> list of [start_s, end_s], for a trace; None: 60, 20, 20 % |
     | ``episode_s`` | None | length of the window of a trace that an episode plays |
-    | ``tick_s`` | 30 | seconds between actions |
+    | ``tick_s`` | 30 | seconds between actions, >= 0.001 |
     | ``horizon_s`` | None | seconds after which an episode is truncated |
     | ``ttft_slo_ms`` | 500 | limit on the time to the first token, > 0 |
     | ``itl_slo_ms`` | 30 | limit on a request's mean gap between tokens, > 0 |
@@ -218,9 +224,10 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
             check_integer("max_workers", max_workers, ">= min_workers: it bounds the action space")
         if not isinstance(capture_details, bool):
             raise TypeError(f"capture_details: got {capture_details!r}, expected True or False")
+        chosen = choose_fleet(self.kind, fleet, engine, initial_workers, startup_s)
         self._spec = ReplaySpec.from_data(
             {
-                "fleet": choose_fleet(self.kind, fleet, engine, initial_workers, startup_s),
+                "fleet": chosen,
                 "sla": {"ttft_ms": float(ttft_slo_ms), "itl_ms": float(itl_slo_ms)},
                 "capture_per_request": capture_details,
                 "capture_token_gaps": capture_details,
@@ -232,13 +239,20 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
                 f"fleet.kind: got {self._spec.fleet.kind!r}, expected {self.kind!r} for "
                 f"{type(self).__name__}"
             )
+        read_pass_times(self._spec.fleet)
         limits = ScalingLimits(tick_s, min_workers, max_workers, max_gpus)
         self.fleet_description: FleetDescription = describe_fleet(self._spec, limits)
         self._renderer = Renderer(render_mode, self.fleet_description)
         self._check_limits(fleet, initial_workers)
-        self._prices = gpu_hour_prices(self.kind, engine, gpu_hour_usd)
+        self._prices = gpu_hour_prices(self.kind, chosen, gpu_hour_usd)
         self._workload = make_workload(
-            workload, trace, requests, split=split, blocks=blocks, episode_s=episode_s
+            workload,
+            trace,
+            requests,
+            split=split,
+            blocks=blocks,
+            episode_s=episode_s,
+            engine_block_size=self._spec.engine_block_size,
         )
         self._check_capacity(self._workload)
         self._tick_ms = float(tick_s) * 1000.0

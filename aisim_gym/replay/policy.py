@@ -14,6 +14,9 @@ from aisim_gym.spec.wording import closest
 DEFAULT_MAX_BATCHED_TOKENS = 8192
 DEFAULT_MAX_SEQS = 512
 
+SHORTEST_TICK_S = 0.001
+"""A planner never decides more often than that; with ticks far below, no run would ever end."""
+
 Pool = Literal["prefill", "decode"]
 """A pool of workers; the only one of an aggregated fleet is ``decode``."""
 
@@ -48,7 +51,7 @@ class ScalingLimits:
     """How a fleet may be scaled, and how often.
 
     Attributes:
-        tick_s: Seconds between ticks, > 0 and finite.
+        tick_s: Seconds between ticks, >= 0.001 and finite.
         min_workers: Fewest workers per pool, >= 0; or a mapping with ``prefill`` and ``decode``.
         max_workers: Most workers per pool, None without limit; or such a mapping.
         max_gpus: Most GPUs of the whole fleet, >= 1, None without limit.
@@ -66,9 +69,10 @@ class ScalingLimits:
 
     def __post_init__(self) -> None:
         """Refuse limits of the wrong type, out of range, or that contradict themselves."""
-        tick_s = check_number("tick_s", self.tick_s, "> 0 and finite")
-        if not (math.isfinite(tick_s) and tick_s > 0):
-            raise ValueError(f"tick_s: got {self.tick_s}, expected > 0 and finite")
+        allowed = f">= {SHORTEST_TICK_S:g} and finite"
+        tick_s = check_number("tick_s", self.tick_s, allowed)
+        if not (math.isfinite(tick_s) and tick_s >= SHORTEST_TICK_S):
+            raise ValueError(f"tick_s: got {self.tick_s}, expected {allowed}")
         least = _by_pool("min_workers", self.min_workers)
         for name, count in least:
             _check_count(name, count, 0, ">= 0")

@@ -58,6 +58,12 @@ def fill_in_profile(launch: Any, folder: Path | None) -> Any:
     }
 
 
+def named_profile(launch: Any) -> Any:
+    """Return the name, or path, of the profile of a launch config; None without one."""
+    changes = _changes(launch)
+    return None if changes is None else changes["profile"]
+
+
 def _changes(launch: Any) -> dict[str, Any] | None:
     """Return the profile of a launch config and the fields to change; None without a profile."""
     engine = launch.get("engine") if isinstance(launch, Mapping) else None

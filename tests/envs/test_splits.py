@@ -1,6 +1,7 @@
 """Training, validation and test episodes never share traffic (env-checklist 32)."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,8 @@ import pytest
 from aisim_gym.envs import ScalingEnv
 from aisim_gym.envs.episode_workload import NUM_HELD_OUT, FixedWorkload, make_workload
 from aisim_gym.errors import SpecError, WorkloadError
-from aisim_gym.workload import requests_from_arrays
+from aisim_gym.spec import WorkloadSpec
+from aisim_gym.workload import load_workload, requests_from_arrays
 
 EnvBuilder = Callable[..., ScalingEnv]
 
@@ -87,8 +89,75 @@ def test_range_that_could_draw_invalid_traffic_is_refused_at_once(make_env: EnvB
 
 def test_range_that_could_draw_too_long_requests_is_refused_at_once(make_env: EnvBuilder) -> None:
     long = {**TRAFFIC, "mean_input_tokens": {"uniform": [100.0, 20_000.0]}}
-    with pytest.raises(WorkloadError, match="longest possible lengths"):
+    with pytest.raises(WorkloadError, match="longest request it can produce"):
         make_env(AGG, workload=long)
+
+
+# A [workload] table with a trace
+
+
+def write_trace(folder: Path) -> dict[str, Any]:
+    rows = [f"{i // 2},{100 + i},{10 + i}" for i in range(20)]
+    path = folder / "trace.csv"
+    path.write_text("\n".join(["arrival_s,input_tokens,output_tokens", *rows]), "utf-8")
+    return {"trace_files": [str(path)], "trace_format": "csv"}
+
+
+def test_closed_loop_is_refused(tmp_path: Path, make_env: EnvBuilder) -> None:
+    with pytest.raises(ValueError, match=r"^workload\.replay_concurrency: got 3, expected none: "):
+        make_env(AGG, workload={**write_trace(tmp_path), "replay_concurrency": 3})
+
+
+@pytest.mark.filterwarnings("ignore:.* requests are longer than allowed")
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"arrival_speedup_ratio": 2.0},
+        {"spread_ms": 100.0},
+        {"start_s": 5.0},
+        {"duration_s": 5.0},
+        {"rate_scale": 2.0},
+        {"rate_scale": 2.0, "rate_seed": 1},
+        {"max_input_tokens": 109},
+        {"max_total_tokens": 129, "overlong": "clip"},
+    ],
+)
+def test_every_other_field_of_the_table_counts(
+    fields: dict[str, Any], tmp_path: Path, make_env: EnvBuilder
+) -> None:
+    def play(table: dict[str, Any]) -> list[tuple[Any, ...]]:
+        env = make_env(AGG, workload=table)
+        env.reset(seed=1)
+        columns = ("arrival_ms", "input_tokens", "output_tokens")
+        requests = np.asarray(env.replay.state.requests)
+        return list(zip(*(requests[name].tolist() for name in columns), strict=True))
+
+    table = write_trace(tmp_path)
+    wanted = load_workload(WorkloadSpec.from_data({**table, **fields}))
+    played = play({**table, **fields})
+    assert [row[0] for row in played] == wanted.arrival_ms.tolist()
+    assert [row[1:] for row in played] == list(
+        zip(wanted.input_tokens.tolist(), wanted.output_tokens.tolist(), strict=True)
+    )
+    assert played != play(table)
+
+
+def test_synthetic_prefixes_are_blocks_of_the_engine(make_env: EnvBuilder) -> None:
+    synthetic = {
+        "kind": "synthetic",
+        "input_tokens": 128,
+        "output_tokens": 2,
+        "request_count": 4,
+        "request_rate": 1.0,
+        "shared_prefix_ratio": 0.5,
+        "num_prefix_groups": 1,
+    }
+    workload = make_workload(synthetic, engine_block_size=32)
+    table = workload.draw(np.random.default_rng(1)).requests
+    assert table.trace_block_size == 32
+    assert table.prompt_starts.tolist() == [0, 2, 4, 6, 8]
+    env = make_env(AGG, workload=synthetic, engine={"block_size": 32})
+    assert len(arrivals(env, seed=1)) == 4
 
 
 # A fixed workload: by time

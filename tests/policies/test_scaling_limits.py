@@ -13,9 +13,9 @@ from aisim_gym.spec import ReplaySpec
 @pytest.mark.parametrize(
     ("limits", "message"),
     [
-        ({"tick_s": "3"}, "tick_s: got '3', expected a number > 0 and finite"),
-        ({"tick_s": None}, "tick_s: got None, expected a number > 0 and finite"),
-        ({"tick_s": True}, "tick_s: got True, expected a number > 0 and finite"),
+        ({"tick_s": "3"}, "tick_s: got '3', expected a number >= 0.001 and finite"),
+        ({"tick_s": None}, "tick_s: got None, expected a number >= 0.001 and finite"),
+        ({"tick_s": True}, "tick_s: got True, expected a number >= 0.001 and finite"),
         ({"min_workers": 1.0}, "min_workers: got 1.0, expected an integer >= 0"),
         ({"min_workers": False}, "min_workers: got False, expected an integer >= 0"),
         (
@@ -33,10 +33,11 @@ def test_limit_of_a_wrong_type_is_refused(limits: dict[str, Any], message: str) 
 @pytest.mark.parametrize(
     ("limits", "message"),
     [
-        ({"tick_s": 0}, "tick_s: got 0, expected > 0 and finite"),
-        ({"tick_s": math.inf}, "tick_s: got inf, expected > 0 and finite"),
-        ({"tick_s": math.nan}, "tick_s: got nan, expected > 0 and finite"),
-        ({"tick_s": 10**400}, "tick_s: got 10+, expected > 0 and finite"),
+        ({"tick_s": 0}, "tick_s: got 0, expected >= 0.001 and finite"),
+        ({"tick_s": 0.00099}, "tick_s: got 0.00099, expected >= 0.001 and finite"),
+        ({"tick_s": math.inf}, "tick_s: got inf, expected >= 0.001 and finite"),
+        ({"tick_s": math.nan}, "tick_s: got nan, expected >= 0.001 and finite"),
+        ({"tick_s": 10**400}, "tick_s: got 10+, expected >= 0.001 and finite"),
         ({"min_workers": -1}, "min_workers: got -1, expected >= 0"),
         (
             {"min_workers": 3, "max_workers": 2},

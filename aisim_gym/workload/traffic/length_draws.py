@@ -98,11 +98,12 @@ class LengthTable:
             mixture.component_bounds(),
             strict=True,
         )
-        for weight, median, sigma, (low, high) in parts:
-            distance = log_upper - math.log(median)
-            below = _normal_cdf(distance / sigma) if sigma > 0.0 else distance > 0.0
-            shares += weight * (below - low) / (high - low)
-        self._shares = shares / shares[-1]
+        with _vanishing_shares():
+            for weight, median, sigma, (low, high) in parts:
+                distance = log_upper - math.log(median)
+                below = _normal_cdf(distance / sigma) if sigma > 0.0 else distance > 0.0
+                shares += weight * (below - low) / (high - low)
+            self._shares = shares / shares[-1]
 
     def tokens(self, ranks: Floats, client: Integers | None = None) -> Integers:
         """Return the length at each rank in (0, 1), the same for all clients."""
@@ -132,21 +133,28 @@ class ClientLogNormals:
         self._sigma = math.sqrt(math.log1p(cv * cv))
         self._log_medians = log_means - self._sigma**2 / 2.0
         if self._sigma > 0.0:
-            low, high = (
-                _normal_cdf((math.log(bound) - self._log_medians) / self._sigma)
-                for bound in (0.5, longest + 0.5)
-            )
+            with _vanishing_shares():
+                low, high = (
+                    _normal_cdf((math.log(bound) - self._log_medians) / self._sigma)
+                    for bound in (0.5, longest + 0.5)
+                )
             self._below, self._within = low, high - low
 
     def tokens(self, ranks: Floats, client: Integers) -> Integers:
         """Return the length at each rank in (0, 1) for the given clients."""
         log_tokens = self._log_medians[client]
         if self._sigma > 0.0:
-            shares = self._below[client] + ranks * self._within[client]
+            with _vanishing_shares():
+                shares = self._below[client] + ranks * self._within[client]
             shares = np.clip(shares, 1e-300, 1.0 - 2.0**-53)  # where the inverse is finite
             log_tokens = log_tokens + self._sigma * _inverse_cdf(shares)
         log_tokens = np.clip(log_tokens, 0.0, math.log(self._longest))
         return np.rint(np.exp(log_tokens)).astype(np.int64)
+
+
+def _vanishing_shares() -> np.errstate:
+    """Return a context in which a share may become 0, whatever the caller makes of underflow."""
+    return np.errstate(under="ignore")
 
 
 def _normal_cdf(z: Floats) -> Floats:

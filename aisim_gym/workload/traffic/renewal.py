@@ -52,10 +52,11 @@ def draw_gaps(
     shape: float, count: int, random: np.random.Generator, *, is_gamma: bool = True
 ) -> Floats:
     """Return gaps of mean 1 with a gamma or Weibull distribution of the given shape."""
-    if is_gamma:
-        return random.standard_gamma(shape, count) / shape
-    power = 1.0 / shape
-    return random.standard_exponential(count) ** power / math.gamma(1.0 + power)
+    with np.errstate(under="ignore"):  # gaps of bursts may be 0, whatever the caller makes of that
+        if is_gamma:
+            return random.standard_gamma(shape, count) / shape
+        power = 1.0 / shape
+        return random.standard_exponential(count) ** power / math.gamma(1.0 + power)
 
 
 def weibull_shape(cv: float) -> float:
