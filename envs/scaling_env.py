@@ -75,7 +75,8 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
 
     ## Episode End
 
-    * ``terminated``: every request has ended. The last step runs up to that moment.
+    * ``terminated``: every request has ended. The last step runs up to that moment; an episode
+      without a request ends at time 0, in its first step.
     * ``truncated``: the tick at the horizon came with work left. If the last request ends exactly
       at the horizon, the episode is terminated.
 
@@ -90,10 +91,10 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
     ``violations``, ``overdue_s``, ``churn``, ``action_refused`` (1: over ``max_gpus``, so targets
     were left as they are), ``obs_clipped`` (entries outside their bounds) and each
     ``reward_<term>``; of the episode so far ``total_gpu_hours``, ``total_gpu_usd``,
-    ``total_arrived``, ``total_completed``, ``total_rejected``, ``total_good``. A reward with
-    constraints adds each ``cost_<name>`` and their sum ``cost``. ``reset()`` leaves out the terms
-    of the reward. The last step adds ``is_success``: at least 95 % of the requests that arrived
-    were good.
+    ``total_arrived``, ``total_completed``, ``total_rejected``, ``total_good`` and ``is_success``: at
+    least 95 % of the requests that arrived were good (of the last step, that of the episode). A
+    reward with constraints adds each ``cost_<name>`` and their sum ``cost``. ``reset()`` leaves out
+    the terms of the reward.
 
     ``env.unwrapped.snapshot`` is what a planner sees, ``env.unwrapped.replay`` the whole run,
     ``env.unwrapped.fork()`` an independent copy to look ahead with.
@@ -600,11 +601,10 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
             "total_completed": totals.completed,
             "total_rejected": totals.rejected,
             "total_good": totals.good,
+            "is_success": totals.good >= SUCCESS_FRAC * totals.arrived,
         }
         for name, value in terms.items():
             info[f"reward_{name}"] = value
-        if self._is_over:
-            info["is_success"] = totals.good >= SUCCESS_FRAC * totals.arrived
         return info
 
 
