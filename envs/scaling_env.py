@@ -91,10 +91,10 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
     ``violations``, ``overdue_s``, ``churn``, ``action_refused`` (1: over ``max_gpus``, so targets
     were left as they are), ``obs_clipped`` (entries outside their bounds) and each
     ``reward_<term>``; of the episode so far ``total_gpu_hours``, ``total_gpu_usd``,
-    ``total_arrived``, ``total_completed``, ``total_rejected``, ``total_good`` and ``is_success``: at
-    least 95 % of the requests that arrived were good (of the last step, that of the episode). A
-    reward with constraints adds each ``cost_<name>`` and their sum ``cost``. ``reset()`` leaves out
-    the terms of the reward.
+    ``total_arrived``, ``total_completed``, ``total_rejected``, ``total_good`` and ``is_success``
+    (at least 95 % of the requests that arrived were good; that of the last step is the episode's).
+    A reward with constraints adds each ``cost_<name>`` and their sum ``cost``. ``reset()`` leaves
+    out the terms of the reward.
 
     ``env.unwrapped.snapshot`` is what a planner sees, ``env.unwrapped.replay`` the whole run,
     ``env.unwrapped.fork()`` an independent copy to look ahead with.
