@@ -6,6 +6,8 @@ from aisim_gym.envs.scaling_env import ScalingEnv
 class AggregatedEnv(ScalingEnv):
     """Scale a fleet of LLM inference workers that prefill and decode.
 
+    Rewards, episode end, info and arguments are those of :class:`ScalingEnv`.
+
     ## Description
 
     Requests arrive at a pool of workers. At every tick the agent sets how many workers there should
@@ -54,8 +56,6 @@ class AggregatedEnv(ScalingEnv):
     episode has new requests, drawn by the built-in generator: 15 minutes, 3 to 15 requests per
     second. ``reset(seed=5)`` starts a sequence of episodes that further calls of ``reset()``
     continue; the same seed gives the same sequence on every platform.
-
-    Rewards, episode end, info and arguments are those of :class:`ScalingEnv`.
     """
 
     kind = "agg"

@@ -6,6 +6,8 @@ from aisim_gym.envs.scaling_env import ScalingEnv
 class DisaggregatedEnv(ScalingEnv):
     """Scale a fleet of LLM inference workers with separate pools for prefill and decode.
 
+    Rewards, episode end, info and arguments are those of :class:`ScalingEnv`.
+
     ## Description
 
     A request is prefilled by a worker of one pool, which decides its time to the first token, and
@@ -66,8 +68,6 @@ class DisaggregatedEnv(ScalingEnv):
     episode has new requests, drawn by the built-in generator: 15 minutes, 3 to 15 requests per
     second. ``reset(seed=5)`` starts a sequence of episodes that further calls of ``reset()``
     continue; the same seed gives the same sequence on every platform.
-
-    Rewards, episode end, info and arguments are those of :class:`ScalingEnv`.
     """
 
     kind = "disagg"

@@ -55,6 +55,13 @@ def pool_load(pool: PoolSnapshot, role: RoleDescription) -> PoolLoad:
     return PoolLoad(running, queued, kv_tokens / (num_workers * role.max_kv_tokens))
 
 
+class Paid(NamedTuple):
+    """What the fleet has cost so far: GPU time, and its price pool by pool."""
+
+    gpu_hours: float
+    gpu_usd: float
+
+
 class EpisodeRecord:
     """The ticks of one episode, in a table that grows.
 
@@ -77,6 +84,7 @@ class EpisodeRecord:
             ("itl_ms", np.float64),
             ("in_flight", np.int64),
             ("gpu_hours", np.float64),  # of the episode so far
+            ("gpu_usd", np.float64),  # likewise
             ("good", np.int64),  # of the steps so far
             ("ended", np.int64),  # likewise, completed or rejected
             ("pools", POOL_TICK_DTYPE, (num_pools,)),
@@ -103,7 +111,7 @@ class EpisodeRecord:
         snapshot: ScalingSnapshot,
         targets: Targets,
         in_flight: int,
-        gpu_hours: float,
+        paid: Paid,
         totals: Outcomes,
     ) -> None:
         """Append a tick.
@@ -112,7 +120,7 @@ class EpisodeRecord:
             snapshot: The fleet now, and its traffic since the tick before.
             targets: What the fleet was to become since the tick before.
             in_flight: Requests that arrived and have not ended.
-            gpu_hours: GPU-hours of the episode so far.
+            paid: What the episode has cost so far.
             totals: Outcomes of the steps so far.
         """
         if self._count == len(self._table):
@@ -124,7 +132,7 @@ class EpisodeRecord:
         row["ttft_ms"] = traffic.avg_ttft_ms if traffic.ttft_count else np.nan
         row["itl_ms"] = traffic.avg_itl_ms if traffic.itl_count else np.nan
         row["in_flight"] = in_flight
-        row["gpu_hours"] = gpu_hours
+        row["gpu_hours"], row["gpu_usd"] = paid
         row["good"] = totals.good
         row["ended"] = totals.completed + totals.rejected
         for i, (pool, role, target) in enumerate(self._pools(snapshot, targets)):

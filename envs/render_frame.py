@@ -48,10 +48,11 @@ POOL_COLORS = {"workers": BLUE, "prefill": ORANGE, "decode": BLUE}
 
 TILES = (
     ("", 0.062),  # the time; its caption says the horizon
-    ("GPU-hours", 0.27),
-    ("good requests/s", 0.435),
-    ("of ended requests good", 0.62),
-    ("requests in flight", 0.83),
+    ("GPU-hours", 0.225),
+    ("USD so far", 0.355),
+    ("good requests/s", 0.485),
+    ("of ended requests good", 0.635),
+    ("requests in flight", 0.845),
 )
 """Captions of the large numbers, and where they stand."""
 
@@ -278,12 +279,14 @@ class FramePainter:
 
     def _fill_tiles(self, record: EpisodeRecord) -> None:
         now_s = float(record.edges_s()[-1])
-        gpu_hours, good, ended, in_flight = (
-            float(record.column(name)[-1]) for name in ("gpu_hours", "good", "ended", "in_flight")
+        gpu_hours, gpu_usd, good, ended, in_flight = (
+            float(record.column(name)[-1])
+            for name in ("gpu_hours", "gpu_usd", "good", "ended", "in_flight")
         )
         texts = (
             _clock_text(now_s),
             f"{gpu_hours:,.3f}",
+            f"{gpu_usd:,.2f}",
             f"{good / now_s:,.2f}" if ended else NOTHING,
             f"{good / ended:.1%}" if ended else NOTHING,
             f"{in_flight:,.0f}",

@@ -1,6 +1,6 @@
 """A snapshot as one screen of text."""
 
-from aisim_gym.envs.episode_record import pool_load
+from aisim_gym.envs.episode_record import Paid, pool_load
 from aisim_gym.envs.outcomes import Outcomes
 from aisim_gym.replay import FleetDescription, PoolSnapshot, RoleDescription, ScalingSnapshot
 
@@ -10,7 +10,7 @@ _HEADER = (
 
 
 def fleet_text(
-    snapshot: ScalingSnapshot, fleet: FleetDescription, totals: Outcomes, gpu_hours: float
+    snapshot: ScalingSnapshot, fleet: FleetDescription, totals: Outcomes, paid: Paid
 ) -> str:
     """Return the fleet, its traffic and the episode's results up to its last step.
 
@@ -18,7 +18,7 @@ def fleet_text(
         snapshot: The fleet now.
         fleet: Its capacity and service levels.
         totals: Outcomes of the steps so far.
-        gpu_hours: GPU-hours of the steps so far.
+        paid: What the steps so far have cost.
     """
     traffic = snapshot.traffic
     rate_rps = traffic.num_req / traffic.duration_s if traffic.duration_s > 0.0 else 0.0
@@ -35,7 +35,7 @@ def fleet_text(
         f"mean TTFT {traffic.avg_ttft_ms:.0f} ms (limit {fleet.ttft_slo_ms:.0f}), "
         f"mean ITL {traffic.avg_itl_ms:.1f} ms (limit {fleet.itl_slo_ms:.0f})",
         f"episode: {totals.good} good of {totals.arrived} arrived, {totals.violations} violations, "
-        f"{gpu_hours:.3f} GPU-hours",
+        f"{paid.gpu_hours:.3f} GPU-hours, {paid.gpu_usd:.2f} USD",
     ]
     return "\n".join(lines) + "\n"
 

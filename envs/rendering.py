@@ -8,7 +8,7 @@ from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
 from aisim_gym.envs.action import Targets
-from aisim_gym.envs.episode_record import EpisodeRecord
+from aisim_gym.envs.episode_record import EpisodeRecord, Paid
 from aisim_gym.envs.outcomes import Outcomes
 from aisim_gym.envs.render_window import Window
 from aisim_gym.replay import FleetDescription, ScalingSnapshot
@@ -69,12 +69,12 @@ class Renderer:
         snapshot: ScalingSnapshot,
         targets: Targets,
         in_flight: int,
-        gpu_hours: float,
+        paid: Paid,
         totals: Outcomes,
     ) -> None:
         """Keep a tick (see :meth:`EpisodeRecord.add`) and, if people watch, show it."""
         assert self._record is not None
-        self._record.add(snapshot, targets, in_flight, gpu_hours, totals)
+        self._record.add(snapshot, targets, in_flight, paid, totals)
         if self.mode == "human":
             self.render()
 

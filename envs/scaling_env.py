@@ -4,7 +4,7 @@ import copy
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 import gymnasium
 import numpy as np
@@ -20,6 +20,7 @@ from aisim_gym.envs.action import (
     fleet_gpus,
 )
 from aisim_gym.envs.capacity import check_capacity
+from aisim_gym.envs.episode_record import Paid
 from aisim_gym.envs.episode_workload import (
     Episode,
     EpisodeWorkload,
@@ -89,7 +90,8 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
 
     ## Episode End
 
-    * ``terminated``: every request has ended. The last step runs up to that moment.
+    * ``terminated``: every request has ended. The last step runs up to that moment; an episode
+      without a request ends at time 0, in its first step.
     * ``truncated``: the tick at the horizon came with work left. If the last request ends exactly
       at the horizon, the episode is terminated.
 
@@ -107,10 +109,10 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
     were left as they are), ``is_stuck`` (1: nothing can move any more), ``obs_clipped`` (entries
     outside their bounds) and each
     ``reward_<term>``; of the episode so far ``total_gpu_hours``, ``total_gpu_usd``,
-    ``total_arrived``, ``total_completed``, ``total_rejected``, ``total_good``. A reward with
-    constraints adds each ``cost_<name>`` and their sum ``cost``. ``reset()`` leaves out the terms
-    of the reward. The last step adds ``is_success``: at least 95 % of the requests that arrived
-    were good.
+    ``total_arrived``, ``total_completed``, ``total_rejected``, ``total_good`` and ``is_success``
+    (at least 95 % of the requests that arrived were good; that of the last step is the episode's).
+    A reward with constraints adds each ``cost_<name>`` and their sum ``cost``. ``reset()`` leaves
+    out the terms of the reward.
 
     ``env.unwrapped.snapshot`` is what a planner sees, ``env.unwrapped.replay`` the whole run,
     ``env.unwrapped.fork()`` an independent copy to look ahead with.
@@ -359,7 +361,7 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         self._ledger = OutcomeLedger(sla.ttft_ms, sla.itl_ms)
         self._is_over = False
         self._rewarded_until_ms = 0.0
-        self._paid = _Paid(0.0, 0.0)
+        self._paid = Paid(0.0, 0.0)
         self._totals = Outcomes()
         self._churn, self._is_refused = 0, False
         self._observer.begin_episode()
@@ -483,9 +485,7 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
             )
             return None
         if self.render_mode == "ansi":
-            return fleet_text(
-                self.snapshot, self.fleet_description, self._totals, self._paid.gpu_hours
-            )
+            return fleet_text(self.snapshot, self.fleet_description, self._totals, self._paid)
         return self._renderer.render()
 
     def close(self) -> None:
@@ -511,7 +511,7 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         if self._renderer.is_recording:
             in_flight = int(self.replay.state.clock[0].in_flight)
             self._renderer.add_tick(
-                self.snapshot, targets, in_flight, self._paid_so_far().gpu_hours, self._totals
+                self.snapshot, targets, in_flight, self._paid_so_far(), self._totals
             )
 
     def _check_limits(
@@ -653,16 +653,16 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         self._paid = paid
         return outcome
 
-    def _paid_so_far(self) -> "_Paid":
+    def _paid_so_far(self) -> Paid:
         """Return GPU-hours and their price in the episode so far (replay-runtime.md §7.6)."""
         fleet, now = self.fleet_description, self._fleet
         if fleet.prefill is None:
             gpu_hours = now.decode_s * fleet.decode.gpus_per_worker / 3600.0
-            return _Paid(gpu_hours, gpu_hours * self._prices["workers"])
+            return Paid(gpu_hours, gpu_hours * self._prices["workers"])
         decode = now.decode_s * fleet.decode.gpus_per_worker / 3600.0
         prefill = now.prefill_s * fleet.prefill.gpus_per_worker / 3600.0
         gpu_usd = prefill * self._prices["prefill"] + decode * self._prices["decode"]
-        return _Paid(prefill + decode, gpu_usd)
+        return Paid(prefill + decode, gpu_usd)
 
     def _info(
         self, outcome: StepOutcome, terms: dict[str, float], num_clipped: int
@@ -689,19 +689,11 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
             "total_completed": totals.completed,
             "total_rejected": totals.rejected,
             "total_good": totals.good,
+            "is_success": totals.good >= SUCCESS_FRAC * totals.arrived,
         }
         for name, value in terms.items():
             info[f"reward_{name}"] = value
-        if self._is_over:
-            info["is_success"] = totals.good >= SUCCESS_FRAC * totals.arrived
         return info
-
-
-class _Paid(NamedTuple):
-    """What the fleet has cost so far."""
-
-    gpu_hours: float
-    gpu_usd: float
 
 
 def _check_slo(name: str, limit_ms: object) -> None:

@@ -4,16 +4,21 @@ Everything in a page comes from the scenario, its environment and the measured d
 cannot say anything else than the code.
 """
 
-import inspect
 import json
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
 
 import gymnasium
-import numpy as np
 
-from aisim_gym.envs.observation import SummaryObservation
+from aisim_gym.envs.page_parts import (
+    manual_sections,
+    markdown_table,
+    observation_table,
+    overview,
+    to_markdown,
+    vector_text,
+)
 from aisim_gym.envs.scaling_env import ScalingEnv
 from aisim_gym.envs.scenarios import Scenario
 
@@ -42,68 +47,40 @@ def scenario_page(scenario: Scenario, measured: Mapping[str, Any] | None) -> str
     env = gymnasium.make(scenario.id).unwrapped
     assert isinstance(env, ScalingEnv)
     manual = manual_sections(ScalingEnv)
+    general = type(env).__name__.removesuffix("Env") + "-v0"
     parts = [
         f"# {scenario.id.split('/')[1]}",
         f"{scenario.summary} {scenario.challenge}",
-        _table(
-            ("", ""),
-            [
-                ("Action space", f"`{env.action_space}`"),
-                ("Observation space", f"`{_space_text(env.observation_space)}`"),
-                ("Make", f'`gymnasium.make("aisim_gym.envs:{scenario.id}")`'),
-            ],
-        ),
+        overview(scenario.id, env),
         "## Description",
         _fleet_text(scenario, env),
         "## Action Space",
         _action_text(scenario, env),
         "## Observation Space",
-        _observation_text(env),
+        "A float32 vector. What the entries are, and the other observations: "
+        "[observations](../reference/observations.md).",
+        observation_table(env),
         "## Rewards",
-        _section(manual["Rewards"]),
+        to_markdown(manual["Rewards"]),
         "## Starting State",
         _start_text(env),
         "## Episode End",
-        _section(manual["Episode End"]),
+        to_markdown(manual["Episode End"]),
         "## Arguments",
-        f"The scenario is [`{type(env).__name__}`](../environments.md) with these arguments. Any "
-        "of them, and those not listed, can be changed in `gymnasium.make`.",
+        f"The scenario is [{general}]({general}.md) with these arguments. Any of them, and those "
+        "not listed, can be changed in `gymnasium.make`; a table replaces the whole one that is "
+        "here ([how to change a part of it](../scenarios.md#changing-a-scenario)).",
         "```json\n" + json.dumps(scenario.arguments, indent=2) + "\n```",
         "## Splits",
         _split_text(env),
         "## Vectorized Environment",
-        f'`gymnasium.make_vec("{scenario.id}", num_envs=8)` runs the replays of all environments '
-        "in threads; `autoreset_mode` is `NextStep` (the default), `SameStep` or `Disabled`.",
+        vector_text(scenario.id),
         "## Difficulty",
         _difficulty_text(measured),
         "## Version History",
         "* v0: the first version.",
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def manual_sections(env_class: type) -> dict[str, str]:
-    """Return the sections of the manual in a class's docstring, by heading."""
-    parts = inspect.cleandoc(env_class.__doc__ or "").split("\n## ")[1:]
-    return {heading: text.strip() for heading, _, text in (part.partition("\n") for part in parts)}
-
-
-def _section(text: str) -> str:
-    """Return reStructuredText of a docstring as Markdown."""
-    return text.replace("``", "`").replace(":mod:`", "`").replace(":class:`", "`")
-
-
-def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    lines += ["| " + " | ".join(row) + " |" for row in rows]
-    return "\n".join(lines)
-
-
-def _space_text(space: gymnasium.Space[Any]) -> str:
-    if isinstance(space, gymnasium.spaces.Box):
-        low, high = float(np.min(space.low)), float(np.max(space.high))
-        return f"Box({low:g}, {high:g}, {space.shape}, {space.dtype})"
-    return str(space)
 
 
 def _fleet_text(scenario: Scenario, env: ScalingEnv) -> str:
@@ -129,7 +106,7 @@ def _fleet_text(scenario: Scenario, env: ScalingEnv) -> str:
         f"Engine profile `{_profile_name(scenario)}`, {POOL_TITLES[scenario.kind]}; a tick every "
         f"{fleet.limits.tick_s:g} s, {env.longest_episode_s / 60.0:g} minutes of traffic per "
         "episode" + (f", at most {budget} GPUs." if budget is not None else "."),
-        _table(
+        markdown_table(
             ("pool", "workers", "GPUs per worker", "start-up", "KV tokens", "running requests"),
             rows,
         ),
@@ -150,25 +127,6 @@ def _action_text(scenario: Scenario, env: ScalingEnv) -> str:
     return (
         f"`{env.action_space}`, kind `{name}`; how a choice becomes workers, and the other kinds: "
         "[actions](../reference/actions.md)."
-    )
-
-
-def _observation_text(env: ScalingEnv) -> str:
-    part = env.observation_object
-    space = env.observation_space
-    assert isinstance(space, gymnasium.spaces.Box)
-    assert isinstance(part, SummaryObservation)
-    bounds = zip(space.low.tolist(), space.high.tolist(), strict=True)
-    rows = [
-        (str(i), f"`{name}`", unit, f"{low:g}", f"{high:g}")
-        for i, (name, unit, (low, high)) in enumerate(
-            zip(part.names, part.units, bounds, strict=True)
-        )
-    ]
-    return (
-        "A float32 vector. What the entries are, and the other observations: "
-        "[observations](../reference/observations.md).\n\n"
-        + _table(("Num", "Name", "Unit", "Min", "Max"), rows)
     )
 
 
@@ -211,10 +169,20 @@ def _difficulty_text(measured: Mapping[str, Any] | None) -> str:
         )
         for row in measured["rows"]
     ]
+    grid = measured["hpa_grid"]
+    factors = [f"{factor:g}" for factor in grid["target_factors"]]
     return (
         f"Means over {measured['episodes']} validation episodes, made by "
         "`python experiments/difficulty.py`. `static` is the best fixed fleet by reward, found by "
-        "trying all; `hpa` is the horizontal pod autoscaler with its best target of a small grid. "
+        "trying all on these episodes. `hpa` is the horizontal pod autoscaler; its metric "
+        f"({_or_text(grid['metrics'])}) and its target ({_or_text(factors)} times the preset of "
+        f"the metric) are those with the best reward on {grid['episodes']} training episodes. "
         f"An episode takes {measured['cpu_s_per_episode']:.2g} s of processor time.\n\n"
-        + _table(("policy", "setting", "good requests", "GPU-hours", "reward"), rows)
+        + markdown_table(("policy", "setting", "good requests", "GPU-hours", "reward"), rows)
     )
+
+
+def _or_text(choices: Sequence[str]) -> str:
+    """Return ``a, b or c``."""
+    *others, last = choices
+    return f"{', '.join(others)} or {last}"

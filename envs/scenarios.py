@@ -192,9 +192,10 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario(
         "aisim_gym/Weekday-v0",
         "agg",
-        "Five working days of one recorded week, each squeezed into two hours.",
-        "There is one week. Monday to Wednesday are for training, Thursday for validation, Friday "
-        "for tests; an episode is half a day from anywhere in them.",
+        "Five working days of one generated week, each squeezed into two hours.",
+        "The week is generated once, from a fixed seed, and is played like a recording: Monday to "
+        "Wednesday are for training, Thursday for validation, Friday for tests; an episode is half "
+        "a day from anywhere in them.",
         {
             "engine": {"profile": "h100-llama31-8b", "max_num_batched_tokens": 2048},
             "startup_s": 60.0,

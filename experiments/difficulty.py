@@ -2,8 +2,9 @@
 
     python experiments/difficulty.py [--only NAME] [--episodes 10] [--out envs/data/difficulty.json]
 
-Every fixed fleet within the limits plays the same validation episodes, and so does the horizontal
-pod autoscaler with each of its metrics; the best of each kind by reward is kept. The file is
+Every fixed fleet within the limits plays the same validation episodes, and the best by reward is
+kept. The horizontal pod autoscaler is tuned first: each metric with each target of a small grid
+plays the same training episodes, and the best by reward plays the validation episodes. The file is
 written after every scenario, so an interrupted run keeps what it has; scenarios that are in it
 already are measured again only with ``--again``.
 """
@@ -11,11 +12,12 @@ already are measured again only with ``--again``.
 import argparse
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
+from functools import lru_cache, partial
+from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -23,21 +25,46 @@ from rich.progress import track
 
 import aisim_gym
 from aisim_gym.envs import ScalingEnv
-from aisim_gym.envs.scenarios import SCENARIOS, Scenario
+from aisim_gym.envs.scenarios import SCENARIOS
 from aisim_gym.policies import EnvPolicy, make_policy
 from aisim_gym.policies.env_runner import Actor, unwrap
-from aisim_gym.policies.rl.evaluation import evaluate, static_fleets, static_planner
+from aisim_gym.policies.hpa import HpaMetric
+from aisim_gym.policies.length_memory import LengthMemory
+from aisim_gym.policies.rl.evaluation import StaticFleet, evaluate, static_fleets, static_planner
 from aisim_gym.policies.rl.training_config import EpisodeSet
+from aisim_gym.policies.role_view import make_observers
 from aisim_gym.report.atomic_file import replace_file
 
-HPA_METRICS = ("conc", "queue", "kv", "qtok")
+HPA_METRICS: tuple[Literal["conc", "queue", "kv", "qtok"], ...] = ("conc", "queue", "kv", "qtok")
+
+TARGET_FACTORS = (0.0625, 0.125, 0.25, 0.5, 1.0)
+"""Of the preset target of a metric, in both pools alike."""
+
+TRAINING = EpisodeSet(choose_by="seed", first=0, episodes=3)
+"""Episodes of the split ``train`` that the autoscaler is tuned on."""
+
+MapPlayers = Callable[[Callable[[Any], Any], list[Any]], Iterable[Any]]
+"""``map``, or one that works in several processes."""
+
+
+class Player(NamedTuple):
+    """Who plays.
+
+    Attributes:
+        policy: ``static``, ``hpa`` or ``random``.
+        setting: In words.
+        choice: A :class:`StaticFleet`, the fields of a :class:`HpaMetric`, or None.
+    """
+
+    policy: str
+    setting: str = ""
+    choice: Any = None
 
 
 class Result(NamedTuple):
     """Means over the episodes."""
 
-    policy: str
-    setting: str
+    player: Player
     attainment: float
     gpu_hours: float
     reward: float
@@ -55,50 +82,119 @@ def main() -> None:
     options = parser.parse_args()
 
     measured = json.loads(options.out.read_text("utf-8")) if options.out.exists() else {}
-    with ProcessPoolExecutor(options.processes) as pool:
-        for scenario in SCENARIOS:
-            name = scenario.id.split("/")[1]
-            if options.only not in (None, name) or (name in measured and not options.again):
-                continue
-            players = list(players_of(scenario))
-            play = partial(play_episodes, scenario, num_episodes=options.episodes)
-            found = track(pool.map(play, players), name, total=len(players))
-            measured[name] = summary(list(found), options.episodes)
-            with replace_file(options.out) as path:
-                path.write_text(json.dumps(measured, indent=1) + "\n", "utf-8")
+    for scenario in SCENARIOS:
+        name = scenario.id.split("/")[1]
+        if options.only not in (None, name) or (name in measured and not options.again):
+            continue
+
+        def play_all(play: Callable[[Any], Any], players: list[Any], name: str = name) -> Any:
+            return track(pool.map(play, players), name, total=len(players))
+
+        # A pool per scenario: its processes keep environments, and some hold a whole week.
+        with ProcessPoolExecutor(options.processes) as pool:
+            measured[name] = measure(scenario.id, options.episodes, play_all)
+        with replace_file(options.out) as path:
+            path.write_text(json.dumps(measured, indent=1) + "\n", "utf-8")
 
 
-def players_of(scenario: Scenario) -> Iterator[tuple[str, Any]]:
-    """Yield every static fleet, every metric of the autoscaler, and chance."""
-    for fleet in static_fleets(make_env(scenario)):
-        yield "static", fleet
-    for metric in HPA_METRICS:
-        yield "hpa", metric
-    yield "random", None
+def measure(env_id: str, num_episodes: int, play_all: MapPlayers = map) -> dict[str, Any]:
+    """Return what is reached in a scenario, as plain data.
 
-
-def play_episodes(scenario: Scenario, player: tuple[str, Any], num_episodes: int) -> Result:
-    """Return the means of one player."""
-    kind, setting = player
-    env = make_env(scenario)
+    Args:
+        env_id: Of the scenario.
+        num_episodes: Validation episodes to play, >= 2; fewer where there are fewer.
+        play_all: Applies a function to every player.
+    """
+    env = make_env(env_id, "validation")
     num_episodes = min(num_episodes, env.num_episodes or num_episodes)
-    episodes = EpisodeSet(choose_by="episode", first=0, episodes=num_episodes)
-    actor: Actor = RandomActor(env)
-    workers = {}
-    if kind == "static":
-        actor = EnvPolicy(env, static_planner(setting))
-        workers = dict(zip(env.worker_options, setting.workers, strict=True))
-    elif kind == "hpa":
-        actor = EnvPolicy(env, make_policy("hpa", metrics=[{"name": setting}]))
+    validation = EpisodeSet(choose_by="episode", first=0, episodes=num_episodes)
+    tuned = list(play_all(partial(play, env_id, "train", TRAINING), list(hpa_players(env))))
+    players = [*static_players(env), best(tuned).player, Player("random")]
+    results = list(play_all(partial(play, env_id, "validation", validation), players))
+    kinds = ("static", "hpa", "random")
+    kept = [best(r for r in results if r.player.policy == kind) for kind in kinds]
+    return {
+        "episodes": num_episodes,
+        "hpa_grid": {
+            "metrics": list(HPA_METRICS),
+            "target_factors": list(TARGET_FACTORS),
+            "episodes": TRAINING.episodes,
+        },
+        "version": aisim_gym.__version__,
+        "cpu_s_per_episode": float(np.mean([result.cpu_s for result in results])),
+        "rows": [
+            {
+                "policy": result.player.policy,
+                "setting": result.player.setting,
+                "attainment": round(result.attainment, 4),
+                "gpu_hours": round(result.gpu_hours, 3),
+                "reward": round(result.reward, 3),
+            }
+            for result in kept
+        ],
+    }
+
+
+def best(results: Iterable[Result]) -> Result:
+    """Return the result with the highest reward."""
+    return max(results, key=lambda result: result.reward)
+
+
+def static_players(env: ScalingEnv) -> Iterator[Player]:
+    """Yield every fixed fleet within the limits."""
+    for fleet in static_fleets(env):
+        texts = []
+        for name, count in zip(env.worker_options, fleet.workers, strict=True):
+            words = name.replace("_", " ")
+            texts.append(f"{count} {words.removesuffix('s') if count == 1 else words}")
+        yield Player("static", ", ".join(texts), fleet)
+
+
+def hpa_players(env: ScalingEnv) -> Iterator[Player]:
+    """Yield the autoscaler with every metric and target of the grid.
+
+    Presets that go by the lengths of requests, which change in an episode, are those before the
+    first completion: so that a target is a number that can be given to ``make_policy``.
+    """
+    env.reset(options={"episode": 0})
+    lengths = LengthMemory()
+    roles = make_observers(env.fleet_description)
+    views = [role.observe(env.snapshot, lengths) for role in roles]
+    for name, factor in product(HPA_METRICS, TARGET_FACTORS):
+        targets = {}
+        for role, view in zip(roles, views, strict=True):
+            preset = HpaMetric(name=name).target(view, role.role)
+            assert preset is not None
+            targets[f"{role.pool}_target"] = float(f"{factor * preset:.4g}")
+        texts = [f"{target:g}" for target in targets.values()]
+        plural = "s" if len(texts) > 1 else ""
+        setting = f"{name}, target{plural} {' and '.join(texts)} per worker"
+        yield Player("hpa", setting, {"name": name, **targets})
+
+
+def play(env_id: str, split: str, episodes: EpisodeSet, player: Player) -> Result:
+    """Return the means of one player."""
+    env = make_env(env_id, split)
+    actor, workers = actor_of(player, env)
     started_s = time.process_time()
     results = evaluate(env, actor, episodes, workers)
-    cpu_s = (time.process_time() - started_s) / num_episodes
+    cpu_s = (time.process_time() - started_s) / episodes.episodes
     attainment, gpu_hours, reward = (
         float(np.mean([getattr(result, name) for result in results]))
         for name in ("attainment_frac", "gpu_hours", "reward")
     )
-    text = _setting_text(kind, setting, env)
-    return Result(kind, text, attainment, gpu_hours, reward, cpu_s)
+    return Result(player, attainment, gpu_hours, reward, cpu_s)
+
+
+def actor_of(player: Player, env: ScalingEnv) -> tuple[Actor, Mapping[str, int]]:
+    """Return who acts, and the workers it starts with where it does not take those of the env."""
+    if player.policy == "hpa":
+        return EnvPolicy(env, make_policy("hpa", metrics=[player.choice])), {}
+    if player.policy == "random":
+        return RandomActor(env), {}
+    fleet: StaticFleet = player.choice
+    workers = dict(zip(env.worker_options, fleet.workers, strict=True))
+    return EnvPolicy(env, static_planner(fleet)), workers
 
 
 class RandomActor:
@@ -119,40 +215,10 @@ class RandomActor:
         return self._env.action_space.sample()
 
 
-def summary(results: list[Result], num_episodes: int) -> dict[str, Any]:
-    """Return the best of each kind as plain data."""
-    best = {
-        kind: max((r for r in results if r.policy == kind), key=lambda r: r.reward)
-        for kind in ("static", "hpa", "random")
-    }
-    return {
-        "episodes": num_episodes,
-        "version": aisim_gym.__version__,
-        "cpu_s_per_episode": float(np.mean([result.cpu_s for result in results])),
-        "rows": [
-            {
-                "policy": result.policy,
-                "setting": result.setting,
-                "attainment": round(result.attainment, 4),
-                "gpu_hours": round(result.gpu_hours, 3),
-                "reward": round(result.reward, 3),
-            }
-            for result in best.values()
-        ],
-    }
-
-
-def _setting_text(kind: str, setting: Any, env: ScalingEnv) -> str:
-    """Return what was chosen, in words."""
-    if kind == "static":
-        counts = zip(env.worker_options, setting.workers, strict=True)
-        return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts)
-    return f"metric {setting}" if kind == "hpa" else ""
-
-
-def make_env(scenario: Scenario) -> ScalingEnv:
-    """Return the environment of the validation episodes."""
-    return unwrap(gymnasium.make(scenario.id, split="validation"))
+@lru_cache(maxsize=2)
+def make_env(env_id: str, split: str) -> ScalingEnv:
+    """Return the environment of a split; made once, since some generate a whole week."""
+    return unwrap(gymnasium.make(env_id, split=split))
 
 
 if __name__ == "__main__":

@@ -8,38 +8,30 @@ import typer
 
 def envs(
     name: Annotated[
-        str | None, typer.Argument(help="Show the page of this scenario, e.g. ChatDiurnal-v0.")
+        str | None, typer.Argument(help="Show the page of this environment, e.g. ChatDiurnal-v0.")
     ] = None,
     write: Annotated[
         Path | None,
-        typer.Option("--write", help="Write the pages of all scenarios into this folder."),
+        typer.Option("--write", help="Write the pages of all environments into this folder."),
     ] = None,
 ) -> None:
     """List the registered environments, or show the manual of one.
 
     A name without the namespace will do: aisim-gym envs FlashCrowd-v0
     """
-    from aisim_gym.envs import SCENARIOS
-    from aisim_gym.envs.scenario_page import read_difficulty, scenario_page
+    from aisim_gym.envs.env_page import PAGE_NAMES, env_page
     from aisim_gym.report.atomic_file import replace_file
-    from aisim_gym.spec.wording import closest
 
-    scenarios = {scenario.id.split("/")[1]: scenario for scenario in SCENARIOS}
-    measured = read_difficulty()
     if write is not None:
         write.mkdir(parents=True, exist_ok=True)
-        for key, scenario in scenarios.items():
-            with replace_file(write / f"{key}.md") as path:
-                path.write_text(scenario_page(scenario, measured.get(key)), "utf-8")
-        typer.echo(f"{len(scenarios)} pages written to {write}")
+        for page_name in PAGE_NAMES:
+            with replace_file(write / f"{page_name}.md") as path:
+                path.write_text(env_page(page_name), "utf-8")
+        typer.echo(f"{len(PAGE_NAMES)} pages written to {write}")
     elif name is None:
         _print_list()
     else:
-        key = name.removeprefix("aisim_gym/")
-        if key not in scenarios:
-            known = ", ".join(scenarios)
-            raise ValueError(f"unknown scenario {name!r}{closest(key, scenarios)} (known: {known})")
-        _print_page(scenario_page(scenarios[key], measured.get(key)))
+        _print_page(env_page(name))
 
 
 def _print_list() -> None:

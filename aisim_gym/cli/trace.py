@@ -75,7 +75,7 @@ def info(
 
     from aisim_gym.cli.progress import Narrator
     from aisim_gym.cli.trace_options import trace_workload
-    from aisim_gym.cli.trace_table import statistics_table
+    from aisim_gym.cli.trace_table import statistics_tables
     from aisim_gym.workload import load_workload, trace_statistics
 
     traces = []
@@ -101,7 +101,9 @@ def info(
     is_ambiguous = len(set(names)) < len(names)
     labels = [str(file) if is_ambiguous else file.name for file in files]
     columns = {label: found for label, (_, _, found) in zip(labels, traces, strict=True)}
-    Console(highlight=False).print(statistics_table(columns))
+    console = Console(highlight=False)
+    for table in statistics_tables(columns, console.width):
+        console.print(table)
 
 
 def plot(

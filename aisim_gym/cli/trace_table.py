@@ -1,4 +1,4 @@
-"""The table of ``aisim-gym trace info``: a line per measure, a column per file."""
+"""The tables of ``aisim-gym trace info``: a line per measure, a column per file."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,18 +8,61 @@ from aisim_gym.workload.statistics import LengthStatistics, TraceStatistics
 
 NO_DATA = "–"  # noqa: RUF001
 
+BORDERS = 3
+"""Characters that a column takes beside its text; the last border of a table is one more."""
 
-def statistics_table(traces: Mapping[str, TraceStatistics]) -> Table:
-    """Return the statistics of traces by name; a dash stands for too little data."""
-    table = Table(title="Traces")
+FOLDED_NAME = 14
+"""Width at which a long name is folded where whole names do not fit."""
+
+
+def statistics_tables(traces: Mapping[str, TraceStatistics], width: int) -> list[Table]:
+    """Return the statistics of traces by name; a dash stands for too little data.
+
+    Numbers are never broken: what does not fit side by side goes into a table of its own.
+
+    Args:
+        traces: At least one.
+        width: Of the screen, in characters.
+    """
+    columns = {name: _sections(trace) for name, trace in traces.items()}
+    room = width - 1
+    whole = {name: max(len(name), _widest(column)) for name, column in columns.items()}
+    if _measures_width(columns) + sum(whole.values()) + BORDERS * len(whole) <= room:
+        return [_table(columns, whole)]
+    folded = {
+        name: max(min(len(name), FOLDED_NAME), _widest(column)) for name, column in columns.items()
+    }
+    groups: list[list[str]] = []
+    left = 0
+    for name, least in folded.items():
+        if not groups or least + BORDERS > left:
+            groups.append([])
+            left = room - _measures_width(columns)
+        groups[-1].append(name)
+        left -= least + BORDERS
+    return [_table({name: columns[name] for name in group}, folded) for group in groups]
+
+
+def _table(columns: Mapping[str, Sequence[Mapping[str, str]]], widths: Mapping[str, int]) -> Table:
+    table = Table()
     table.add_column("measure", no_wrap=True)
-    for name in traces:
-        table.add_column(name, justify="right", overflow="fold")
-    for sections in zip(*(_sections(trace) for trace in traces.values()), strict=True):
-        for name in sections[0]:
-            table.add_row(name, *(section[name] for section in sections))
+    for name in columns:
+        table.add_column(name, justify="right", overflow="fold", width=widths[name])
+    for sections in zip(*columns.values(), strict=True):
+        for measure in sections[0]:
+            table.add_row(measure, *(section[measure] for section in sections))
         table.add_section()
     return table
+
+
+def _widest(column: Sequence[Mapping[str, str]]) -> int:
+    return max(len(text) for section in column for text in section.values())
+
+
+def _measures_width(columns: Mapping[str, Sequence[Mapping[str, str]]]) -> int:
+    """Return the width of the first column, borders included."""
+    sections = next(iter(columns.values()))
+    return max(len(measure) for section in sections for measure in section) + BORDERS
 
 
 def _sections(trace: TraceStatistics) -> Sequence[Mapping[str, str]]:

@@ -53,6 +53,38 @@ def test_info_has_a_column_per_file(trace: Path, tmp_path: Path) -> None:
     assert table["reusable input share"] == ["0.000", "–"]  # noqa: RUF001
 
 
+def test_info_breaks_no_number_however_many_files_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    names = [f"a_public_trace_of_{i}.csv" for i in range(6)]
+    rows = [2 + 10**i for i in range(6)]
+    for name, num_rows in zip(names, rows, strict=True):
+        write_csv(tmp_path / name, num_rows)
+    result = run_cli("trace", "info", *(tmp_path / name for name in names))
+    assert result.status == 0, result.err
+    assert max(map(len, result.out.splitlines())) <= 80
+    cells = [
+        [cell.strip() for cell in re.split("[│┃]", line)[1:-1]] for line in result.out.splitlines()
+    ]
+    shown: dict[str, list[str]] = {}
+    for measure, *values in filter(None, cells):
+        shown.setdefault(measure, []).extend(values)
+    assert shown["requests"] == [f"{num_rows:,}" for num_rows in rows]
+    # Lines without a measure are the beginnings of folded names, nothing else.
+    heads = ["".join(parts) for parts in zip(shown[""], shown["measure"], strict=True)]
+    assert heads == names
+
+
+def test_info_on_a_wide_screen_folds_no_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    names = [f"a_public_trace_of_{i}.csv" for i in range(2)]
+    result = run_cli("trace", "info", *(write_csv(tmp_path / name) for name in names))
+    assert all(name in result.out for name in names)
+
+
 def test_info_as_json_says_file_and_format(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "ä b.csv")
     (found,) = json.loads(run_cli("trace", "info", path, "--json").out)

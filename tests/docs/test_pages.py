@@ -12,17 +12,30 @@ from support.source_tree import ROOT
 
 from aisim_gym.envs import ENTRY_POINTS, SCENARIOS, AggregatedEnv, DisaggregatedEnv
 from aisim_gym.envs.action import ACTIONS
+from aisim_gym.envs.env_page import PAGE_NAMES, env_page
 from aisim_gym.envs.observer import OBSERVATIONS
 from aisim_gym.envs.ranges import RANGE_KEYS
 from aisim_gym.envs.reward import REWARDS
 from aisim_gym.envs.scaling_env import ScalingEnv
-from aisim_gym.envs.scenario_page import read_difficulty, scenario_page
+from aisim_gym.envs.scenario_page import scenario_page
 from aisim_gym.policies import POLICIES
 from aisim_gym.profiles import profile_names
 
 DOCS = ROOT / "docs"
 ENVIRONMENTS = "docs/environments.md"
 WRITE = "aisim-gym envs --write docs/environments"
+
+SECTIONS = [
+    "Description",
+    "Action Space",
+    "Observation Space",
+    "Rewards",
+    "Starting State",
+    "Episode End",
+    "Arguments",
+    "Vectorized Environment",
+    "Version History",
+]
 
 
 def rows(page: str, head: str) -> list[list[str]]:
@@ -40,29 +53,64 @@ def rows(page: str, head: str) -> list[list[str]]:
     return found
 
 
-def scenario_parameters() -> list[Any]:
-    """Return the scenarios; one whose traffic exists once has to make all of it."""
+def page_parameters() -> list[Any]:
+    """Return the names of pages; a scenario whose traffic exists once has to make all of it."""
+    slow = {s.id.split("/")[1] for s in SCENARIOS if "episode_s" in s.arguments}
     return [
-        pytest.param(
-            scenario,
-            id=scenario.id.split("/")[1],
-            marks=[pytest.mark.slow] if "episode_s" in scenario.arguments else [],
-        )
-        for scenario in SCENARIOS
+        pytest.param(name, marks=pytest.mark.slow) if name in slow else name for name in PAGE_NAMES
     ]
 
 
-@pytest.mark.parametrize("scenario", scenario_parameters())
-def test_committed_page_of_a_scenario_is_what_the_code_writes(scenario: Any) -> None:
-    name = scenario.id.split("/")[1]
-    written = scenario_page(scenario, read_difficulty().get(name))
+@pytest.mark.parametrize("name", page_parameters())
+def test_committed_page_of_an_environment_is_what_the_code_writes(name: str) -> None:
     committed = (DOCS / "environments" / f"{name}.md").read_text("utf-8")
-    assert committed == written, f"{name} has changed: {WRITE}"
+    assert committed == env_page(name), f"{name} has changed: {WRITE}"
 
 
-def test_every_committed_page_is_of_a_scenario() -> None:
+def test_every_registered_environment_has_a_page_and_nothing_else_has() -> None:
     pages = {path.stem for path in (DOCS / "environments").glob("*.md")}
-    assert pages == {scenario.id.split("/")[1] for scenario in SCENARIOS}
+    registered = {key for key in gymnasium.registry if key.startswith("aisim_gym/")}
+    assert {f"aisim_gym/{page}" for page in pages} == registered
+
+
+@pytest.mark.parametrize("name", PAGE_NAMES)
+def test_page_has_the_sections_of_gymnasiums_own_pages_in_their_order(name: str) -> None:
+    page = (DOCS / "environments" / f"{name}.md").read_text("utf-8")
+    assert page.startswith(f"# {name}\n")
+    headings = re.findall(r"^## (.*)$", page, re.MULTILINE)
+    assert [heading for heading in headings if heading in SECTIONS] == SECTIONS
+    assert "| Num | Name | Min | Max | Unit |" in page
+    assert "``" not in page.replace("```", "")
+    assert ":class:" not in page
+
+
+@pytest.mark.parametrize("name", PAGE_NAMES)
+def test_page_is_reached_from_the_site_and_the_readme(name: str) -> None:
+    (contents,) = [
+        block
+        for page in ("environments.md", "scenarios.md")
+        for block in re.findall(r"```{toctree}.*?```", (DOCS / page).read_text("utf-8"), re.DOTALL)
+        if f"environments/{name}\n" in block
+    ]
+    assert contents
+    assert f"(docs/environments/{name}.md)" in PAGES["README.md"].read_text("utf-8")
+
+
+def test_difficulty_on_a_page_says_how_it_was_measured() -> None:
+    row = {"attainment": 0.5, "gpu_hours": 2.0, "reward": -3.0}
+    measured = {
+        "episodes": 2,
+        "hpa_grid": {"metrics": ["conc", "kv"], "target_factors": [0.5, 1.0], "episodes": 3},
+        "cpu_s_per_episode": 0.123,
+        "rows": [{"policy": "hpa", "setting": "kv, target 0.25 per worker", **row}],
+    }
+    text = scenario_page(SCENARIOS[0], measured).partition("## Difficulty")[2]
+    assert "Means over 2 validation episodes" in text
+    assert (
+        "its metric (conc or kv) and its target (0.5 or 1 times the preset of the metric)" in text
+    )
+    assert "the best reward on 3 training episodes" in text
+    assert "| hpa | kv, target 0.25 per worker | 50.0% | 2.00 | -3.00 |" in text
 
 
 @pytest.mark.slow

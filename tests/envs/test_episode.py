@@ -213,6 +213,19 @@ def test_time_limit_wrapper_counts_steps(env_id: str, limit: int, num_steps: int
     assert steps[-1][2:4] == ((False, True) if limit == 2 else (True, False))
 
 
+def test_success_is_told_after_every_step_so_that_any_end_knows_it(env_id: str) -> None:
+    """The wrapper TimeLimit ends episodes without telling the environment."""
+    traffic = {"duration_s": 60.0, "base_rate_rps": 60.0, "peak_rate_rps": 60.0}
+    env = gymnasium.make(env_id, max_episode_steps=3, tick_s=10.0, workload=traffic)
+    _, info = env.reset(seed=1)
+    assert info["is_success"] is True  # nothing arrived that could be late
+    truncated = False
+    while not truncated:
+        *_, truncated, info = env.step(np.zeros(env.action_space.shape or (), np.int64))
+        assert info["is_success"] == (info["total_good"] >= 0.95 * info["total_arrived"])
+    assert info["is_success"] is False
+
+
 def test_step_needs_a_reset(env_id: str, make_env: EnvBuilder) -> None:
     env = make_env(env_id)
     with pytest.raises(ResetNeeded):

@@ -9,8 +9,8 @@ import gymnasium
 import pytest
 
 from aisim_gym.envs import AggregatedEnv, DisaggregatedEnv, ScalingEnv
+from aisim_gym.envs.page_parts import manual_sections
 from aisim_gym.envs.reset_options import read_options
-from aisim_gym.envs.scenario_page import manual_sections
 
 MANUALS = (AggregatedEnv, DisaggregatedEnv)
 IDS = {

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from aisim_gym.envs import ENTRY_POINTS, ScalingEnv
 from aisim_gym.envs.episode_record import FIRST_CAPACITY, EpisodeRecord
+from aisim_gym.envs.render_frame import TILES
 from aisim_gym.workload import requests_from_arrays
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
@@ -72,6 +73,27 @@ def test_text_fits_a_screen_and_says_the_time(env_id: str, make_env: EnvBuilder)
         assert max(map(len, lines)) <= 100
         assert f"{now_s} s" in lines[0]
         env.step(least(env))
+
+
+def test_text_and_frame_show_the_cost_so_far(env_id: str, make_env: EnvBuilder) -> None:
+    """env-checklist.md 10: in GPU-hours and, at the price of each pool, in USD."""
+    engine: Any = "h100-llama31-8b"
+    if "Disaggregated" in env_id:
+        engine = {"prefill": engine, "decode": "l40s-llama31-8b"}  # one is dearer
+    text, pictures = (make_env(env_id, render_mode=m, engine=engine) for m in ("ansi", "rgb_array"))
+    text.reset(seed=1)
+    pictures.reset(seed=1)
+    text.step(most(text))
+    *_, info = pictures.step(most(pictures))
+    assert info["total_gpu_usd"] > 1.05 * info["total_gpu_hours"] > 0.0
+    hours, usd = f"{info['total_gpu_hours']:.3f}", f"{info['total_gpu_usd']:.2f}"
+    assert f"{hours} GPU-hours, {usd} USD" in str(text.render())
+    frame_of(pictures)
+    painter: Any = pictures._renderer._painter
+    captions = [caption for caption, _ in TILES]
+    shown = [tile.get_text() for tile in painter._tiles]
+    assert shown[captions.index("GPU-hours")] == hours
+    assert shown[captions.index("USD so far")] == usd
 
 
 # Frames
@@ -202,6 +224,7 @@ def test_record_says_what_info_and_snapshots_said(env_id: str, make_env: EnvBuil
     assert record.column("completed").sum() == info["total_completed"]
     assert record.column("good")[-1] == info["total_good"]
     assert record.column("gpu_hours")[-1] == info["total_gpu_hours"]
+    assert record.column("gpu_usd")[-1] == info["total_gpu_usd"]
     in_flight = info["total_arrived"] - info["total_completed"] - info["total_rejected"]
     assert record.column("in_flight")[-1] == in_flight
     assert record.edges_s()[-1] == info["now_s"]

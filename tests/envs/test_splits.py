@@ -77,8 +77,8 @@ def test_traffic_without_a_request_is_an_episode(make_env: EnvBuilder) -> None:
     env.reset(seed=1)
     _, reward, terminated, truncated, info = env.step(env.action_space.sample())
     assert (terminated, truncated) == (True, False)
-    assert np.isfinite(reward)
-    assert info["total_arrived"] == 0
+    assert reward == -0.001 * info["churn"]  # no time passes: only the action is paid for
+    assert (info["now_s"], info["total_arrived"], info["is_success"]) == (0.0, 0, True)
 
 
 def test_range_that_could_draw_invalid_traffic_is_refused_at_once(make_env: EnvBuilder) -> None:
