@@ -35,7 +35,7 @@ class EpisodeMetrics(NamedTuple):
 
     @classmethod
     def of(cls, reward: float, num_steps: int, info: Mapping[str, Any]) -> "EpisodeMetrics":
-        """Return the results of an episode.
+        """Return the results of an episode; one without requests takes no time, its rates are 0.
 
         Args:
             reward: Sum of all rewards.
@@ -51,10 +51,10 @@ class EpisodeMetrics(NamedTuple):
             arrived=arrived,
             good=good,
             violations=arrived - good,
-            goodput_rps=good / duration_s,
+            goodput_rps=good / duration_s if duration_s > 0.0 else 0.0,
             attainment_frac=good / arrived if arrived else 1.0,
             gpu_hours=gpu_hours,
-            mean_gpus=gpu_hours * 3600.0 / duration_s,
+            mean_gpus=gpu_hours * 3600.0 / duration_s if duration_s > 0.0 else 0.0,
             cost=1000.0 * gpu_hours / max(good, 1),
         )
 

@@ -143,3 +143,9 @@ def test_episode_without_requests_counts_as_kept() -> None:
     metrics = EpisodeMetrics.of(-1.0, 3, info)
     assert (metrics.attainment_frac, metrics.goodput_rps, metrics.cost) == (1.0, 0.0, 500.0)
     assert metrics.mean_gpus == pytest.approx(180.0)
+
+
+def test_episode_that_ends_at_time_0_has_rates_of_0() -> None:
+    info = {"now_s": 0.0, "total_gpu_hours": 0.0, "total_arrived": 0, "total_good": 0}
+    metrics = EpisodeMetrics.of(-0.001, 1, info)
+    assert (metrics.goodput_rps, metrics.mean_gpus, metrics.attainment_frac) == (0.0, 0.0, 1.0)
