@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aisim_gym.envs.action import Targets
+from aisim_gym.envs.episode_account import Paid
 from aisim_gym.envs.outcomes import Outcomes
 from aisim_gym.replay import FleetDescription, PoolSnapshot, RoleDescription, ScalingSnapshot
 
@@ -53,13 +54,6 @@ def pool_load(pool: PoolSnapshot, role: RoleDescription) -> PoolLoad:
     )
     num_workers = max(1, len({fpm.worker_id for fpm in pool.fpms}))
     return PoolLoad(running, queued, kv_tokens / (num_workers * role.max_kv_tokens))
-
-
-class Paid(NamedTuple):
-    """What the fleet has cost so far: GPU time, and its price pool by pool."""
-
-    gpu_hours: float
-    gpu_usd: float
 
 
 class EpisodeRecord:

@@ -1,6 +1,7 @@
 """A snapshot as one screen of text."""
 
-from aisim_gym.envs.episode_record import Paid, pool_load
+from aisim_gym.envs.episode_account import Paid
+from aisim_gym.envs.episode_record import pool_load
 from aisim_gym.envs.outcomes import Outcomes
 from aisim_gym.replay import FleetDescription, PoolSnapshot, RoleDescription, ScalingSnapshot
 

@@ -8,7 +8,8 @@ from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
 from aisim_gym.envs.action import Targets
-from aisim_gym.envs.episode_record import EpisodeRecord, Paid
+from aisim_gym.envs.episode_account import Paid
+from aisim_gym.envs.episode_record import EpisodeRecord
 from aisim_gym.envs.outcomes import Outcomes
 from aisim_gym.envs.render_window import Window
 from aisim_gym.replay import FleetDescription, ScalingSnapshot

@@ -20,7 +20,7 @@ from aisim_gym.envs.action import (
     fleet_gpus,
 )
 from aisim_gym.envs.capacity import check_capacity
-from aisim_gym.envs.episode_record import Paid
+from aisim_gym.envs.episode_account import EpisodeAccount
 from aisim_gym.envs.episode_workload import (
     Episode,
     EpisodeWorkload,
@@ -41,7 +41,6 @@ from aisim_gym.envs.load import NO_LOAD, LoadReader
 from aisim_gym.envs.named_part import has_direct_form, make_part
 from aisim_gym.envs.observation import Observation
 from aisim_gym.envs.observer import OBSERVATIONS, Observer
-from aisim_gym.envs.outcomes import OutcomeLedger, Outcomes
 from aisim_gym.envs.render_text import fleet_text
 from aisim_gym.envs.rendering import RENDER_FPS, RENDER_MODES, Renderer, modes_of
 from aisim_gym.envs.reset_options import ResetOptions, read_options
@@ -246,7 +245,8 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         self.fleet_description: FleetDescription = describe_fleet(self._spec, limits)
         self._renderer = Renderer(render_mode, self.fleet_description)
         self._check_limits(fleet, initial_workers)
-        self._prices = gpu_hour_prices(self.kind, chosen, gpu_hour_usd)
+        prices = gpu_hour_prices(self.kind, chosen, gpu_hour_usd)
+        self._account = EpisodeAccount(self.fleet_description, prices)
         self._workload = make_workload(
             workload,
             trace,
@@ -355,14 +355,8 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
     def first_observation(self) -> tuple[Any, dict[str, Any]]:
         """Return what :meth:`reset` returns, once the replay has run to its first tick."""
         self._fleet = self._read_fleet()
-        sla = self._spec.sla
-        assert sla.ttft_ms is not None
-        assert sla.itl_ms is not None
-        self._ledger = OutcomeLedger(sla.ttft_ms, sla.itl_ms)
+        self._account.begin_episode()
         self._is_over = False
-        self._rewarded_until_ms = 0.0
-        self._paid = Paid(0.0, 0.0)
-        self._totals = Outcomes()
         self._churn, self._is_refused = 0, False
         self._observer.begin_episode()
         observation, num_clipped = self._observe(NOTHING)
@@ -444,7 +438,9 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
             replay.hit_time_limit or replay.is_stuck or self._fleet.now_ms >= self._horizon_ms
         )
         self._is_over = terminated or truncated
-        outcome = self._settle_step()
+        reads_load = getattr(self.reward_object, "reads_load", True)
+        load = self._load_reader.read(replay.state.world()) if reads_load else NO_LOAD
+        outcome = self._account.settle(replay.state, self._fleet, self._churn, load, self._is_over)
         terms = reward_terms(self.reward_object, outcome)
         observation, num_clipped = self._observe(outcome)
         info = self._info(outcome, terms, num_clipped)
@@ -485,7 +481,8 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
             )
             return None
         if self.render_mode == "ansi":
-            return fleet_text(self.snapshot, self.fleet_description, self._totals, self._paid)
+            account = self._account
+            return fleet_text(self.snapshot, self.fleet_description, account.totals, account.paid)
         return self._renderer.render()
 
     def close(self) -> None:
@@ -497,9 +494,9 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         """Return an independent copy that continues from the same state, random state included."""
         fork = copy.copy(self)
         fork._replay = None if self._replay is None else self._replay.fork()
-        for name in ("_np_random", "_observer", "_action", "reward_object", "_ledger"):
-            if hasattr(self, name):
-                setattr(fork, name, copy.deepcopy(getattr(self, name)))
+        for name in ("_np_random", "_observer", "_action", "reward_object"):
+            setattr(fork, name, copy.deepcopy(getattr(self, name)))
+        fork._account = self._account.fork()
         fork._renderer = self._renderer.fork()
         fork.render_mode = fork._renderer.mode
         fork.observation_space = copy.deepcopy(self.observation_space)
@@ -511,7 +508,11 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         if self._renderer.is_recording:
             in_flight = int(self.replay.state.clock[0].in_flight)
             self._renderer.add_tick(
-                self.snapshot, targets, in_flight, self._paid_so_far(), self._totals
+                self.snapshot,
+                targets,
+                in_flight,
+                self._account.paid_until(self._fleet),
+                self._account.totals,
             )
 
     def _check_limits(
@@ -624,50 +625,10 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         """Return the observation, and how many of its entries had to be clipped."""
         return self._observer.observe(self.replay, self._horizon_ms, outcome)
 
-    def _settle_step(self) -> StepOutcome:
-        """Return what happened since the last reward, and remember that it was rewarded."""
-        state = self.replay.state
-        outcomes = self._ledger.count_step(state)
-        violations = float(outcomes.violations)
-        if self._is_over:
-            violations += self._ledger.late_frac_of_unfinished(state)
-        paid = self._paid_so_far()
-        now_ms = self._fleet.now_ms
-        self._totals = totals = self._totals.plus(outcomes)
-        reads_load = getattr(self.reward_object, "reads_load", True)
-        outcome = StepOutcome(
-            duration_s=(now_ms - self._rewarded_until_ms) / 1000.0,
-            gpu_hours=paid.gpu_hours - self._paid.gpu_hours,
-            gpu_usd=paid.gpu_usd - self._paid.gpu_usd,
-            arrived=outcomes.arrived,
-            completed=outcomes.completed,
-            rejected=outcomes.rejected,
-            good=outcomes.good,
-            violations=violations,
-            overdue_s=outcomes.overdue_s,
-            churn=self._churn,
-            in_flight=totals.arrived - totals.completed - totals.rejected,
-            load=self._load_reader.read(state.world()) if reads_load else NO_LOAD,
-        )
-        self._rewarded_until_ms = now_ms
-        self._paid = paid
-        return outcome
-
-    def _paid_so_far(self) -> Paid:
-        """Return GPU-hours and their price in the episode so far (replay-runtime.md §7.6)."""
-        fleet, now = self.fleet_description, self._fleet
-        if fleet.prefill is None:
-            gpu_hours = now.decode_s * fleet.decode.gpus_per_worker / 3600.0
-            return Paid(gpu_hours, gpu_hours * self._prices["workers"])
-        decode = now.decode_s * fleet.decode.gpus_per_worker / 3600.0
-        prefill = now.prefill_s * fleet.prefill.gpus_per_worker / 3600.0
-        gpu_usd = prefill * self._prices["prefill"] + decode * self._prices["decode"]
-        return Paid(prefill + decode, gpu_usd)
-
     def _info(
         self, outcome: StepOutcome, terms: dict[str, float], num_clipped: int
     ) -> dict[str, Any]:
-        totals = self._totals
+        paid, totals = self._account.paid, self._account.totals
         info: dict[str, Any] = {
             "now_s": self._fleet.now_ms / 1000.0,
             "duration_s": outcome.duration_s,
@@ -683,8 +644,8 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
             "action_refused": int(self._is_refused),
             "is_stuck": int(self.replay.is_stuck),
             "obs_clipped": num_clipped,
-            "total_gpu_hours": self._paid.gpu_hours,
-            "total_gpu_usd": self._paid.gpu_usd,
+            "total_gpu_hours": paid.gpu_hours,
+            "total_gpu_usd": paid.gpu_usd,
             "total_arrived": totals.arrived,
             "total_completed": totals.completed,
             "total_rejected": totals.rejected,

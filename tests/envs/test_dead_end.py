@@ -27,13 +27,13 @@ DEAD_END: dict[str, Any] = {
 def play(env: Any) -> tuple[list[float], dict[str, Any]]:
     """Keep the fleet until the episode ends; return the rewards and the last info."""
     env.reset(seed=1)
-    rewards, is_over = [], False
-    while not is_over:
+    rewards = []
+    while True:
         _, reward, terminated, truncated, info = env.step([0, 0])
         rewards.append(reward)
-        is_over = terminated or truncated
-    assert (terminated, truncated) == (False, True)
-    return rewards, info
+        if terminated or truncated:
+            assert (terminated, truncated) == (False, True)
+            return rewards, info
 
 
 def test_dead_end_truncates_the_episode_and_open_requests_are_violations(

@@ -1,0 +1,95 @@
+"""What an episode has cost and what became of its requests: the books behind rewards and infos."""
+
+import copy
+from collections.abc import Mapping
+from typing import NamedTuple, Self
+
+from aisim_gym.envs.fleet_now import FleetNow
+from aisim_gym.envs.load import Load
+from aisim_gym.envs.outcomes import OutcomeLedger, Outcomes
+from aisim_gym.envs.step_outcome import StepOutcome
+from aisim_gym.fleet.world_state import WorldState
+from aisim_gym.replay import FleetDescription
+
+
+class Paid(NamedTuple):
+    """What the fleet has cost so far: GPU time, and its price pool by pool."""
+
+    gpu_hours: float
+    gpu_usd: float
+
+
+class EpisodeAccount:
+    """Settles an episode step by step.
+
+    Attributes:
+        paid: Up to the last settlement.
+        totals: What became of the requests up to it.
+    """
+
+    def __init__(self, fleet: FleetDescription, prices: Mapping[str, float]) -> None:
+        """Take a fleet with service levels and the price of a GPU-hour in USD, pool by pool."""
+        self._fleet = fleet
+        self._prices = prices
+        self.begin_episode()
+
+    def begin_episode(self) -> None:
+        """Start at time 0 with nothing paid and nobody counted."""
+        assert self._fleet.ttft_slo_ms is not None
+        assert self._fleet.itl_slo_ms is not None
+        self._ledger = OutcomeLedger(self._fleet.ttft_slo_ms, self._fleet.itl_slo_ms)
+        self._settled_ms = 0.0
+        self.paid = Paid(0.0, 0.0)
+        self.totals = Outcomes()
+
+    def settle(
+        self, state: WorldState, now: FleetNow, churn: int, load: Load, is_over: bool
+    ) -> StepOutcome:
+        """Return what happened since the last settlement.
+
+        Args:
+            state: Of the replay.
+            now: The fleet at this moment.
+            churn: Workers by which the action moved the targets.
+            load: The load at this moment.
+            is_over: Whether the episode ends here, so that unfinished requests count.
+        """
+        outcomes = self._ledger.count_step(state)
+        violations = float(outcomes.violations)
+        if is_over:
+            violations += self._ledger.late_frac_of_unfinished(state)
+        paid = self.paid_until(now)
+        self.totals = totals = self.totals.plus(outcomes)
+        outcome = StepOutcome(
+            duration_s=(now.now_ms - self._settled_ms) / 1000.0,
+            gpu_hours=paid.gpu_hours - self.paid.gpu_hours,
+            gpu_usd=paid.gpu_usd - self.paid.gpu_usd,
+            arrived=outcomes.arrived,
+            completed=outcomes.completed,
+            rejected=outcomes.rejected,
+            good=outcomes.good,
+            violations=violations,
+            overdue_s=outcomes.overdue_s,
+            churn=churn,
+            in_flight=totals.arrived - totals.completed - totals.rejected,
+            load=load,
+        )
+        self._settled_ms = now.now_ms
+        self.paid = paid
+        return outcome
+
+    def paid_until(self, now: FleetNow) -> Paid:
+        """Return GPU-hours and their price in the episode so far (replay-runtime.md §7.6)."""
+        fleet = self._fleet
+        decode = now.decode_s * fleet.decode.gpus_per_worker / 3600.0
+        if fleet.prefill is None:
+            return Paid(decode, decode * self._prices["workers"])
+        prefill = now.prefill_s * fleet.prefill.gpus_per_worker / 3600.0
+        gpu_usd = prefill * self._prices["prefill"] + decode * self._prices["decode"]
+        return Paid(prefill + decode, gpu_usd)
+
+    def fork(self) -> Self:
+        """Return an independent copy."""
+        fork = copy.copy(self)
+        fork._ledger = copy.deepcopy(self._ledger)
+        return fork
