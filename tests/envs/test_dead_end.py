@@ -1,4 +1,4 @@
-"""An episode in which nothing can move any more ends, and the requests left in it are paid for.
+"""F52: an episode in which nothing can move any more ends, and its open requests are paid for.
 
 Each request fits, so building the environment cannot refuse it; together they hold memory that each
 other waits for. A replay stops with an error there, like the reference.
