@@ -385,15 +385,20 @@ def _end_ms(w: World, row: int, n: int) -> float:
 @kernel
 def _count_ended(w: World, row: int, until_ms: float) -> int:
     """Return how many passes of a worker's steady decode have ended, the last one left out."""
-    low = int(w.workers[row].steady_published)
-    high = int(w.workers[row].steady_passes) - 1
-    while low < high:
-        middle = (low + high + 1) // 2
-        if _end_ms(w, row, middle) <= until_ms:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    first = int(w.workers[row].steady_published)
+    last = int(w.workers[row].steady_passes) - 1
+    if first >= last or _end_ms(w, row, first + 1) > until_ms:
+        return first
+    if _end_ms(w, row, last) <= until_ms:
+        return last
+    first_ms, last_ms = _end_ms(w, row, first), _end_ms(w, row, last)
+    # Passes take much the same time, so this is at most a few of them off.
+    ended = first + int((until_ms - first_ms) / (last_ms - first_ms) * (last - first))
+    while _end_ms(w, row, ended) > until_ms:
+        ended -= 1
+    while _end_ms(w, row, ended + 1) <= until_ms:
+        ended += 1
+    return ended
 
 
 @kernel
