@@ -79,6 +79,10 @@ _ROLES = {"aggregated": ROLE_AGGREGATED, "prefill": ROLE_PREFILL, "decode": ROLE
 SPARE_WORKERS = 128
 """Rows of workers that are there for a planner from the beginning."""
 
+SPARE_LOGS = 16
+"""Token logs per worker at the start, for their growth and later workers. Rows that are never used
+cost nothing: a system gives memory when it is first written."""
+
 
 def build_world(spec: ReplaySpec, requests: RequestTable, initial_tick_ms: float) -> WorldState:
     """Return the tables of a run at time 0, before anything has happened.
@@ -138,7 +142,7 @@ def build_world(spec: ReplaySpec, requests: RequestTable, initial_tick_ms: float
         breaks=np.zeros(1024, np.float64),
         break_heads=make_heads(),
         token_logs=make_table(TokenLogRow, num_workers),
-        log_entries=make_table(EntryRow, 8 * SMALLEST_LOG * sum(counts)),
+        log_entries=make_table(EntryRow, SPARE_LOGS * SMALLEST_LOG * sum(counts)),
         statistics=make_table(StatisticsRow, NUM_SAMPLES * (num_workers + 1)),
         buckets=np.zeros((NUM_SAMPLES, NUM_BUCKETS), np.int64),
         handoffs=make_table(HandoffRow, len(requests) if is_disaggregated else 0),
