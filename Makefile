@@ -13,6 +13,7 @@ DEV := .[dev,docs,parquet,plot,rl,oracle]
 TORCH := torch==2.13.0
 RATIOS := aisim_gym/bench/recorded.json
 INTERPRETED := tests/conformance/test_interpreted.py
+GOLDENS := tests/conformance/test_goldens.py
 
 # One thread each: JOBS processes already fill the cores.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -q
@@ -29,13 +30,15 @@ demo: $(VENV)/.demo ## Replay, plan and plot an example into runs/ (about 3 minu
 	@echo "Running the demo: half a minute, and as long again if the kernel is not compiled yet"
 	@$(BIN)/aisim-gym demo --out $(RUNS)/demo
 
-test: lint kernel ## Run all checks and the whole test suite (10-20 minutes on two cores)
+test: lint kernel ## Run all checks and the whole test suite (20 minutes on two cores)
 	@echo "Running all tests in $(JOBS) processes: minutes"
 	@$(PYTEST) $(PARALLEL)
 	@if [ -e $(INTERPRETED) ]; then \
 		echo "Running a slice of them as plain Python, without compilation: minutes"; \
 		NUMBA_DISABLE_JIT=1 $(PYTEST) $(INTERPRETED); \
 	fi
+	@echo "Running the recorded runs with every index checked: minutes"
+	@NUMBA_BOUNDSCHECK=1 $(PYTEST) $(PARALLEL) $(GOLDENS)
 	@$(MAKE) --no-print-directory bench-check
 
 check: lint kernel ## Run the checks and the fast tests: what to do before a commit
