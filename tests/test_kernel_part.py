@@ -1,12 +1,14 @@
 """Compiled code takes indexes as they are; other code that Numba compiles does not notice."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numba
 import numpy as np
 import pytest
-from numba.core import config
 from numpy.typing import NDArray
 
 from aisim_gym.kernel import entry_point, kernel
@@ -26,15 +28,31 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
 
 
+PROGRAM = """
+import sys
+import numpy as np
+from aisim_gym.kernel import entry_point
+
+@entry_point
+def pick(values, index):
+    return values[index]
+
+print(pick(np.arange(4.0), 3), pick(np.arange(4.0), int(sys.argv[1])))
+"""
+
+
 @pytest.mark.parametrize("index", [-1, 4])
-def test_index_that_is_not_there_is_found_with_checked_bounds(
-    index: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(config, "BOUNDSCHECK", 1)
-    compiled = entry_point(pick)
-    assert compiled(np.arange(4.0), 3) == 3.0
-    with pytest.raises(IndexError, match="out of bounds"):
-        compiled(np.arange(4.0), index)
+def test_index_that_is_not_there_is_found_with_checked_bounds(index: int, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(index)],
+        env={**os.environ, "NUMBA_BOUNDSCHECK": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert done.stdout == ""
+    assert "IndexError: index is out of bounds" in done.stderr
 
 
 def test_index_is_not_counted_from_the_end() -> None:
