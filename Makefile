@@ -13,7 +13,7 @@ DEV := .[dev,docs,parquet,plot,rl,oracle]
 TORCH := torch==2.13.0
 RATIOS := aisim_gym/bench/recorded.json
 INTERPRETED := tests/conformance/test_interpreted.py
-GOLDENS := tests/conformance/test_goldens.py
+CHECKED := tests/conformance/test_goldens.py tests/envs/test_episode.py
 
 # One thread each: JOBS processes already fill the cores.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -q
@@ -37,8 +37,8 @@ test: lint kernel ## Run all checks and the whole test suite (20 minutes on two 
 		echo "Running a slice of them as plain Python, without compilation: minutes"; \
 		NUMBA_DISABLE_JIT=1 $(PYTEST) $(INTERPRETED); \
 	fi
-	@echo "Running the recorded runs with every index checked: minutes"
-	@NUMBA_BOUNDSCHECK=1 $(PYTEST) $(PARALLEL) $(GOLDENS)
+	@echo "Running recorded runs and episodes with every index checked: minutes"
+	@NUMBA_BOUNDSCHECK=1 $(PYTEST) $(PARALLEL) $(CHECKED)
 	@$(MAKE) --no-print-directory bench-check
 
 check: lint kernel ## Run the checks and the fast tests: what to do before a commit

@@ -12,6 +12,8 @@ times per request. That made replays 20 to 25 % faster, for a quarter more time 
 
 Indexes are never counted from the end: a negative one is a mistake here, like one that is too large
 (``NUMBA_BOUNDSCHECK=1`` finds both). Numba asks at every access whether it has to add the length.
+Kernels call no NumPy function that Numba has an own version of: its parts would be compiled under
+the same rule, also for others in this process.
 
 A compiler class of one's own is an extension point of Numba; the libraries below override private
 methods.

@@ -19,9 +19,9 @@ starting workers; draining ones are on their way out. An action outside its spac
 whose targets exceed ``max_gpus`` leaves the targets as they are (``info["action_refused"]``), which
 ``split`` rules out.
 
-What ``decode`` of an object of one's own returns has to keep within ``min_workers`` …
-``max_workers`` too. An object may also have ``targets_of(action, current)`` and
-``mask_of(current)``, see :class:`DirectAction`; the environment then needs no snapshot.
+An object of one's own has to keep within ``min_workers`` … ``max_workers``, too. It may also have
+``targets_of(action, current)`` and ``mask_of(current)``, see :class:`DirectAction`; the environment
+then needs no snapshot.
 """
 
 import itertools
@@ -355,7 +355,7 @@ def current_targets(snapshot: ScalingSnapshot, num_pools: int) -> Targets:
 
 
 def check_targets(given: object, fleet: FleetDescription, at: str) -> Targets:
-    """Return what ``decode`` of an action object returned, once it is known to be allowed.
+    """Return the targets that an action object returned, once they are known to be allowed.
 
     Args:
         given: What it returned.
@@ -367,7 +367,9 @@ def check_targets(given: object, fleet: FleetDescription, at: str) -> Targets:
         ValueError: If a target is outside the limits of its pool, or of a pool that is not there.
     """
     if not isinstance(given, Targets):
-        raise TypeError(f"{at}: decode() returned {given!r}, expected Targets(prefill, decode)")
+        raise TypeError(
+            f"{at}: the action object returned {given!r}, expected Targets(prefill, decode)"
+        )
     counts: list[int] = []
     for pool, _ in pools_of(fleet).values():
         least, most = fleet.limits.of_pool(pool)[0], most_workers(fleet, pool)
@@ -375,13 +377,14 @@ def check_targets(given: object, fleet: FleetDescription, at: str) -> Targets:
         is_integer = isinstance(count, int | np.integer) and not isinstance(count, bool)
         if not (is_integer and least <= cast(int, count) <= most):
             raise (ValueError if is_integer else TypeError)(
-                f"{at}: decode() returned {given!r}, expected {pool} to be an integer from {least} "
-                f"(min_workers) to {most} (max_workers)"
+                f"{at}: the action object returned {given!r}, expected {pool} to be an integer "
+                f"from {least} (min_workers) to {most} (max_workers)"
             )
         counts.append(int(cast(int, count)))
     if fleet.prefill is None and given.prefill is not None:
         raise ValueError(
-            f"{at}: decode() returned {given!r}, expected prefill to be None: there is one pool"
+            f"{at}: the action object returned {given!r}, expected prefill to be None: there is "
+            "one pool"
         )
     return _as_targets(counts)
 

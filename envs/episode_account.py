@@ -43,7 +43,14 @@ class EpisodeAccount:
         self.totals = Outcomes()
 
     def settle(
-        self, state: WorldState, now: FleetNow, churn: int, load: Load, is_over: bool
+        self,
+        state: WorldState,
+        now: FleetNow,
+        churn: int,
+        load: Load,
+        *,
+        is_over: bool = False,
+        is_stuck: bool = False,
     ) -> StepOutcome:
         """Return what happened since the last settlement.
 
@@ -53,11 +60,17 @@ class EpisodeAccount:
             churn: Workers by which the action moved the targets.
             load: The load at this moment.
             is_over: Whether the episode ends here, so that unfinished requests count.
+            is_stuck: Whether nothing can move any more, so that requests to come count as well: as
+                arrived, and as violations.
         """
         outcomes = self._ledger.count_step(state)
         violations = float(outcomes.violations)
         if is_over:
             violations += self._ledger.late_frac_of_unfinished(state)
+        if is_stuck:
+            stranded = len(state.requests) - self.totals.arrived - outcomes.arrived
+            outcomes = outcomes._replace(arrived=outcomes.arrived + stranded)
+            violations += stranded
         paid = self.paid_until(now)
         self.totals = totals = self.totals.plus(outcomes)
         outcome = StepOutcome(

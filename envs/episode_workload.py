@@ -109,7 +109,7 @@ class EpisodeWorkload(Protocol):
             part: Play only this part of it, in time from its start.
 
         Raises:
-            ValueError: If there is no such episode, or no request in the part.
+            ValueError: If there is no such episode, or the part begins behind it.
         """
         ...
 
@@ -435,11 +435,15 @@ def _check_exists(number: int, num_episodes: int | None) -> None:
 
 
 def _cut(requests: RequestTable, duration_s: float, part: Part) -> Episode:
-    end_s = part.start_s + part.duration_s
-    chosen = requests.between(1e3 * part.start_s, 1e3 * end_s)
-    if len(chosen) == 0:
-        raise ValueError(f"options: no request arrives between {part.start_s} s and {end_s} s")
-    return Episode(chosen, min(end_s, duration_s) - part.start_s)
+    """Return a part of an episode; up to its end means the last arrival included."""
+    if 0.0 < part.start_s >= duration_s:
+        raise ValueError(
+            f"options.start_s: got {part.start_s}, expected less than {duration_s} (seconds of the "
+            "episode)"
+        )
+    end_s = min(part.start_s + part.duration_s, duration_s)
+    until_s = math.inf if end_s == duration_s else end_s
+    return Episode(requests.between(1e3 * part.start_s, 1e3 * until_s), end_s - part.start_s)
 
 
 def _checked_blocks(

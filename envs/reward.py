@@ -79,7 +79,7 @@ def reward_info(reward: Reward, step: StepOutcome) -> dict[str, float]:
     info = {f"cost_{name}": cost for name, cost in costs.items()}
     if info:
         info["cost"] = math.fsum(info.values())
-    return info | {name: float(value) for name, value in _told(reward, "details", step).items()}
+    return info | _finite("detail", _told(reward, "details", step))
 
 
 def _told(reward: Reward, method: str, step: StepOutcome) -> Mapping[str, float]:
@@ -89,9 +89,11 @@ def _told(reward: Reward, method: str, step: StepOutcome) -> Mapping[str, float]
 
 
 def _finite(what: str, given: Mapping[str, float]) -> dict[str, float]:
-    """Return terms or costs as floats, none of which is NaN, infinite or -0.0."""
+    """Return terms, costs or details as floats, none of which is NaN, infinite or -0.0."""
     terms = {}
     for name, value in given.items():
+        if isinstance(value, str):
+            raise TypeError(f"{what}.{name}: got {value!r}, expected a finite number")
         try:
             # Adding 0.0 turns -0.0, which nobody wants to read in a log, into 0.0.
             term = float(value) + 0.0

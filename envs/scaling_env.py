@@ -94,24 +94,26 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
     * ``truncated``: the tick at the horizon came with work left. If the last request ends exactly
       at the horizon, the episode is terminated.
 
-    It is never both. Requests that each fit can hold memory that the others wait for (SGLang with
-    two pools); if nothing can move any more, the episode is truncated there, with ``is_stuck`` in
-    the info. The horizon is ``horizon_s``, by default the length of the workload plus
+    It is never both. The horizon is ``horizon_s``, by default the length of the workload plus
     300 s; ``gymnasium.make(..., max_episode_steps=n)`` truncates earlier, without the count of open
     requests in the last reward.
 
+    Requests that each fit can together hold memory that the others wait for (SGLang with two
+    pools). If nothing can move any more, the episode is truncated as if all had stood still until
+    the horizon: the fleet is paid for, open requests are late, those to come count as arrived and
+    as violations; ``is_stuck`` in the info is 1.
+
     ## Info
 
-    Numbers only, the same keys after every step: ``now_s``; of this step ``duration_s``,
-    ``gpu_hours``, ``gpu_usd``, ``arrived``, ``completed``, ``rejected``, ``good``,
+    Numbers and a truth value, the same keys after every step: ``now_s``; of this step
+    ``duration_s``, ``gpu_hours``, ``gpu_usd``, ``arrived``, ``completed``, ``rejected``, ``good``,
     ``violations``, ``overdue_s``, ``churn``, ``action_refused`` (1: over ``max_gpus``, so targets
     were left as they are), ``is_stuck`` (1: nothing can move any more), ``obs_clipped`` (entries
-    outside their bounds) and each
-    ``reward_<term>``; of the episode so far ``total_gpu_hours``, ``total_gpu_usd``,
-    ``total_arrived``, ``total_completed``, ``total_rejected``, ``total_good`` and ``is_success``
-    (at least 95 % of the requests that arrived were good; that of the last step is the episode's).
-    A reward with constraints adds each ``cost_<name>`` and their sum ``cost``. ``reset()`` leaves
-    out the terms of the reward.
+    outside their bounds) and each ``reward_<term>``; of the episode so far ``total_gpu_hours``,
+    ``total_gpu_usd``, ``total_arrived``, ``total_completed``, ``total_rejected``, ``total_good``
+    and ``is_success`` (at least 95 % of the requests that arrived were good; that of the last step
+    is the episode's). A reward with constraints adds each ``cost_<name>`` and their sum ``cost``.
+    ``reset()`` leaves out the terms of the reward.
 
     ``env.unwrapped.snapshot`` is what a planner sees, ``env.unwrapped.replay`` the whole run,
     ``env.unwrapped.fork()`` an independent copy to look ahead with.
@@ -274,6 +276,7 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
             "reward", reward, REWARDS, described, methods=("__call__",)
         )
         self._load_reader = LoadReader(described)
+        self._is_own_action = type(self._action) in ACTIONS.values()  # keeps within the limits
         self._needs_no_snapshot = has_direct_form(self._action, "decode", "targets_of")
         self._masks_need_no_snapshot = has_direct_form(self._action, "mask", "mask_of")
         self.observation_space = self._observer.space
@@ -336,21 +339,25 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
             ValueError: If an option is unknown or not allowed.
             WorkloadError: If the trace of an option is not valid or can never run.
         """
-        self.begin_episode(seed, options)
+        self.start_episode(*self.draw_episode(seed, options))
         self._run_to_tick()
         return self.first_observation()
 
-    def begin_episode(
+    def draw_episode(
         self, seed: int | None = None, options: Mapping[str, Any] | None = None
-    ) -> None:
-        """Prepare an episode: :meth:`reset` up to the point where the replay has to run."""
+    ) -> tuple[Replay, float]:
+        """Return the replay of a new episode and its horizon in ms; the current one goes on."""
         super().reset(seed=seed)
         chosen = read_options(options, self.worker_options)
         fleet = self._initial_fleet(chosen)
         episode = self._draw_episode(chosen)
-        self._horizon_ms = self._episode_horizon_ms(episode.duration_s)
-        spec = self._spec.model_copy(update={"fleet": fleet, "max_sim_time_ms": self._horizon_ms})
-        self._replay = Replay(spec, episode.requests, initial_tick_ms=self._tick_ms)
+        horizon_ms = self._episode_horizon_ms(episode.duration_s)
+        spec = self._spec.model_copy(update={"fleet": fleet, "max_sim_time_ms": horizon_ms})
+        return Replay(spec, episode.requests, initial_tick_ms=self._tick_ms), horizon_ms
+
+    def start_episode(self, replay: Replay, horizon_ms: float) -> None:
+        """Make what :meth:`draw_episode` returned the current episode: :meth:`reset` so far."""
+        self._replay, self._horizon_ms = replay, horizon_ms
 
     def first_observation(self) -> tuple[Any, dict[str, Any]]:
         """Return what :meth:`reset` returns, once the replay has run to its first tick."""
@@ -411,7 +418,9 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         if self._needs_no_snapshot:
             targets = cast(DirectAction, self._action).targets_of(action, current)
             if targets is not None:
-                return targets
+                if self._is_own_action:
+                    return targets
+                return check_targets(targets, self.fleet_description, at)
         elif self.action_space.contains(action):
             decoded = self._action.decode(action, self.snapshot)
             return check_targets(decoded, self.fleet_description, at)
@@ -432,6 +441,8 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
     def outcome(self) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Return what :meth:`step` returns, once the replay has run to its next tick or its end."""
         replay = self.replay
+        if replay.is_stuck:
+            replay.stand_still(self._horizon_ms)
         self._fleet = self._read_fleet()
         terminated = replay.is_done and not replay.hit_time_limit
         truncated = not terminated and (
@@ -440,7 +451,14 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         self._is_over = terminated or truncated
         reads_load = getattr(self.reward_object, "reads_load", True)
         load = self._load_reader.read(replay.state.world()) if reads_load else NO_LOAD
-        outcome = self._account.settle(replay.state, self._fleet, self._churn, load, self._is_over)
+        outcome = self._account.settle(
+            replay.state,
+            self._fleet,
+            self._churn,
+            load,
+            is_over=self._is_over,
+            is_stuck=replay.is_stuck,
+        )
         terms = reward_terms(self.reward_object, outcome)
         observation, num_clipped = self._observe(outcome)
         info = self._info(outcome, terms, num_clipped)

@@ -130,6 +130,9 @@ class ScalingVectorEnv(SyncVectorEnv):
             ValueError: If there is not one action per environment, or one is not in the action
                 space; names it. No environment has moved then.
             ReplayError: If a replay breaks; names the environment.
+
+        After an error of a reward, an observation or a replay some environments have moved and
+        others have not: reset all.
         """
         chosen = list(iterate(self.action_space, actions))
         if len(chosen) != self.num_envs:
@@ -144,10 +147,11 @@ class ScalingVectorEnv(SyncVectorEnv):
         going_on = [i for i in range(self.num_envs) if i not in ended]
         # All are read first: after an answer there is no way back to the tick.
         targets = [self._env(i).read_action(chosen[i], f"actions[{i}]") for i in going_on]
+        drawn = [self._env(i).draw_episode() for i in ended]
         for i, wanted in zip(going_on, targets, strict=True):
             self._env(i).set_targets(wanted)
         for i in ended:
-            self._env(i).begin_episode()
+            self._env(i).start_episode(*drawn.pop(0))
             self._num_steps[i] = 0
         self._run([*going_on, *ended])
 
@@ -187,8 +191,9 @@ class ScalingVectorEnv(SyncVectorEnv):
         self, which: Sequence[int], seeds: Sequence[int | None], options: Mapping[str, Any]
     ) -> dict[int, dict[str, Any]]:
         """Begin episodes, keep their first observations and return their infos."""
-        for i in which:
-            self._env(i).begin_episode(seeds[i], options)
+        drawn = [self._env(i).draw_episode(seeds[i], options) for i in which]
+        for i, episode in zip(which, drawn, strict=True):
+            self._env(i).start_episode(*episode)
             self._num_steps[i] = 0
         self._run(which)
         infos = {}
@@ -210,7 +215,9 @@ class ScalingVectorEnv(SyncVectorEnv):
             self._batch.advance_to_tick(which)
         except ReplayError:  # the others have run; where a dead end is an end, that is all
             replays = [self._batch.replays[i] for i in which]
-            if not all(each.is_stuck or each.is_waiting or each.is_done for each in replays):
+            is_stuck = [each.is_stuck for each in replays]
+            goes_on = [each.is_waiting or each.is_done for each in replays]
+            if not any(is_stuck) or not all(np.logical_or(is_stuck, goes_on)):
                 raise
 
     def _take_outcome(self, i: int) -> dict[str, Any]:

@@ -441,6 +441,17 @@ class Replay:
                 raise ValueError(f"policy: got None for the tick at {snapshot.now_ms} ms")
             self.apply(policy.on_tick(snapshot))
 
+    def stand_still(self, until_ms: float) -> None:
+        """Let time pass in a run that is stuck: its workers are paid for, its requests wait.
+
+        Raises:
+            ReplayError: If it is not stuck.
+        """
+        if not self.is_stuck:
+            raise ReplayError(f"stand_still(): the run at {self.now_ms} ms is not stuck")
+        clock = self.state.clock[0]
+        clock.now_ms = max(float(clock.now_ms), until_ms)
+
     def fork(self) -> Self:
         """Return an independent copy that continues from the same state."""
         copy = object.__new__(type(self))

@@ -239,6 +239,17 @@ class Decoded(SplitAction):
         return self.means
 
 
+class Direct(Decoded):
+    """The same with a direct form."""
+
+    def decode(self, action: Any, snapshot: ScalingSnapshot) -> Any:
+        return self.means
+
+    def targets_of(self, action: Any, current: Targets) -> Any:
+        return self.means
+
+
+@pytest.mark.parametrize("kind", [Decoded, Direct])
 @pytest.mark.parametrize(
     ("env_id", "means", "error", "expected"),
     [
@@ -251,16 +262,22 @@ class Decoded(SplitAction):
         (DISAGG, Targets(None, 2), TypeError, "prefill to be an integer from 1"),
         (DISAGG, Targets(9, 2), ValueError, "prefill to be an integer from 1"),
         (AGG, (None, 2), TypeError, r"Targets\(prefill, decode\)"),
-        (AGG, None, TypeError, r"Targets\(prefill, decode\)"),
     ],
 )
-def test_what_an_action_object_decodes_has_to_be_targets_within_the_limits(
-    env_id: str, means: Any, error: type[Exception], expected: str, make_env: EnvBuilder
+def test_what_an_action_object_means_has_to_be_targets_within_the_limits(
+    kind: type[Decoded],
+    env_id: str,
+    means: Any,
+    error: type[Exception],
+    expected: str,
+    make_env: EnvBuilder,
 ) -> None:
-    part = Decoded(means)
+    part = kind(means)
     env = make_env(env_id, action=part)
     env.reset(seed=1)
-    with pytest.raises(error, match=rf"^action: decode\(\) returned .*, expected {expected}"):
+    with pytest.raises(
+        error, match=rf"^action: the action object returned .*, expected {expected}"
+    ):
         env.step(0)
     part.means = Targets(None if env_id == AGG else 2, np.int64(4))  # type: ignore[arg-type]
     *_, info = env.step(0)

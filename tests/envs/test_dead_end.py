@@ -36,20 +36,42 @@ def play(env: Any) -> tuple[list[float], dict[str, Any]]:
             return rewards, info
 
 
-def test_dead_end_truncates_the_episode_and_open_requests_are_violations(
+def test_dead_end_truncates_the_episode_as_if_all_stood_still_until_the_horizon(
     make_env: Callable[..., ScalingEnv],
 ) -> None:
-    env = make_env(ID, **DEAD_END)
+    env = make_env(ID, **DEAD_END, ttft_slo_ms=60_000.0, itl_slo_ms=10_000.0)
     rewards, info = play(env)
     assert info["is_stuck"] == 1
-    assert info["total_completed"] == 1
-    assert info["violations"] > 0.0
+    assert info["now_s"] == 300.0
+    assert info["total_gpu_hours"] == pytest.approx(2 * 300.0 / 3600.0)
+    assert (info["total_arrived"], info["total_completed"]) == (3, 1)
+    assert info["violations"] == 2.0
     assert info["is_success"] is False
     with pytest.raises(gymnasium.error.ResetNeeded):
         env.step([0, 0])
     with pytest.raises(ReplayError, match="2 in-flight requests remaining"):
         env.replay.run_to_tick()
     assert play(env) == (rewards, info)
+
+
+def test_requests_that_cannot_arrive_any_more_count_as_violations(
+    make_env: Callable[..., ScalingEnv],
+) -> None:
+    later = requests_from_arrays(
+        [0.0, 0.0, 0.0, 5000.0, 6000.0], [342, 796, 786, 10, 10], [4, 494, 333, 2, 2]
+    )
+    limits = {"ttft_slo_ms": 60_000.0, "itl_slo_ms": 10_000.0}
+    _, info = play(make_env(ID, **{**DEAD_END, **limits, "requests": later}))
+    assert info["is_stuck"] == 1
+    assert (info["total_arrived"], info["total_completed"]) == (5, 1)
+    assert info["violations"] == 4.0
+
+
+def test_only_a_run_that_is_stuck_can_stand_still(make_env: Callable[..., ScalingEnv]) -> None:
+    env = make_env(ID)
+    env.reset(seed=1)
+    with pytest.raises(ReplayError, match="is not stuck"):
+        env.replay.stand_still(1e6)
 
 
 def test_dead_end_before_the_first_tick_ends_the_first_step(

@@ -211,8 +211,17 @@ def test_asked_part_counts_from_the_start_of_the_episode_and_stays_in_it(
     assert np.asarray(env.replay.state.requests)["row"].tolist() == [38, 39]
     with pytest.raises(ValueError, match=r"options.episode: got 2, expected 0 to 1"):
         env.reset(options={"episode": 2, "start_s": 0.0, "duration_s": 3.0})
-    with pytest.raises(ValueError, match=r"no request arrives between 20.0 s and inf s"):
+    with pytest.raises(ValueError, match=r"options.start_s: got 20.0, expected less than 10.0"):
         env.reset(options={"start_s": 20.0})  # that is after the window
+
+
+def test_part_up_to_the_end_has_the_last_request_and_a_quiet_part_none(
+    make_env: EnvBuilder,
+) -> None:
+    env = make_env(AGG, requests=requests_from_arrays([0.0, 5000.0, 10_000.0], [10] * 3, [2] * 3))
+    assert arrivals(env, options={"duration_s": 10.0}) == (0.0, 5000.0, 10_000.0)
+    assert arrivals(env, options={"duration_s": 5.0}) == (0.0,)
+    assert arrivals(env, options={"start_s": 6.0, "duration_s": 3.0}) == ()
 
 
 def test_real_numbers_for_a_whole_one_are_refused_at_once(make_env: EnvBuilder) -> None:

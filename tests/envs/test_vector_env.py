@@ -233,6 +233,21 @@ def test_environments_are_as_before_after_an_action_outside_the_space(
         envs.close()
 
 
+def test_environments_are_as_before_after_an_episode_that_is_not_there(env_id: str) -> None:
+    _, ours = make_both(env_id, "NextStep", split="test")
+    with pytest.raises(ValueError, match=r"options.start_s: got 1000.0, expected less than"):
+        ours.reset(seed=3, options={"start_s": 1000.0})
+    ours.reset(seed=3)
+    untouched = copy.deepcopy(ours)
+    with pytest.raises(ValueError, match=r"options.episode: got 100, expected 0 to 99"):
+        ours.reset(options={"episode": 100})
+    actions = ours.action_space.sample()
+    for one, other in zip(ours.step(actions), untouched.step(actions), strict=True):
+        assert_same(one, other)
+    for envs in (ours, untouched):
+        envs.close()
+
+
 @pytest.mark.parametrize("max_episode_steps", [None, 1])
 def test_step_after_an_end_that_is_not_reset_names_the_environments(
     env_id: str, max_episode_steps: int | None
