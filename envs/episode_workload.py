@@ -8,15 +8,15 @@ episodes, the same for everybody; training episodes are drawn without end.
 
 import math
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from aisim_gym.envs.capacity import Lengths
 from aisim_gym.envs.ranges import corners, draw_values, has_ranges, range_places
+from aisim_gym.envs.time_blocks import SPLITS, Split, checked_blocks, windows_in
 from aisim_gym.errors import NoRequestsError, SpecError, WorkloadError
 from aisim_gym.spec import GeneratorSpec, TrafficSpec, WorkloadSpec
 from aisim_gym.spec.argument_checks import check_number
@@ -31,19 +31,8 @@ from aisim_gym.workload import (
     requests_from_arrays,
 )
 
-Split = Literal["train", "validation", "test"]
-
-SPLITS: tuple[Split, ...] = ("train", "validation", "test")
-
 NUM_HELD_OUT = 100
 """Validation and test episodes of generated traffic."""
-
-SPLIT_FRACS: Mapping[Split, tuple[float, float]] = {
-    "train": (0.0, 0.6),
-    "validation": (0.6, 0.8),
-    "test": (0.8, 1.0),
-}
-"""Where the blocks of a fixed workload lie if no others are given, as shares of its duration."""
 
 _SEEDS_PER_SPLIT = 2**61
 
@@ -216,9 +205,9 @@ class FixedWorkload:
         )
         self._is_held_out = split in ("validation", "test")
         self._is_whole = split is None and blocks is None and episode_s is None
-        self._blocks = _checked_blocks(blocks, split, self._duration_s)
+        self._blocks = checked_blocks(blocks, split, self._duration_s)
         self._episode_s = episode_s
-        self._windows = _windows(self._blocks, episode_s)
+        self._windows = windows_in(self._blocks, episode_s)
 
     @property
     def num_episodes(self) -> int | None:
@@ -444,66 +433,3 @@ def _cut(requests: RequestTable, duration_s: float, part: Part) -> Episode:
     end_s = min(part.start_s + part.duration_s, duration_s)
     until_s = math.inf if end_s == duration_s else end_s
     return Episode(requests.between(1e3 * part.start_s, 1e3 * until_s), end_s - part.start_s)
-
-
-def _checked_blocks(
-    blocks: Mapping[str, Sequence[Sequence[float]]] | None, split: Split | None, duration_s: float
-) -> list[tuple[float, float]]:
-    """Return the blocks to play, in order of time."""
-    if blocks is None:
-        if split is None:
-            return [(0.0, duration_s)]
-        start_frac, end_frac = SPLIT_FRACS[split]
-        return [(start_frac * duration_s, end_frac * duration_s)]
-    if not isinstance(blocks, Mapping):
-        raise TypeError(f"blocks: got {blocks!r}, expected a mapping from split to blocks, or None")
-    spans: list[tuple[float, float, str]] = []
-    for name, given in blocks.items():
-        if name not in SPLITS:
-            raise ValueError(f"blocks: got {name!r}, expected names out of: {', '.join(SPLITS)}")
-        if not isinstance(given, Iterable) or isinstance(given, str):
-            raise TypeError(f"blocks.{name}: got {given!r}, expected a list of [start_s, end_s]")
-        for i, block in enumerate(given):
-            at = f"blocks.{name}[{i}]"
-            if not isinstance(block, Collection):
-                raise TypeError(
-                    f"{at}: got {block!r}, expected [start_s, end_s]: one block is [[0, 500]]"
-                )
-            if len(block) != 2:
-                raise ValueError(f"{at}: got {block!r}, expected [start_s, end_s]")
-            start_s, end_s = (check_number(at, bound, "of seconds") for bound in block)
-            if not 0.0 <= start_s < end_s <= duration_s:
-                raise ValueError(
-                    f"{at}: got {list(block)}, expected 0 <= start_s < end_s <= {duration_s} "
-                    "(the duration of the workload)"
-                )
-            spans.append((start_s, end_s, name))
-    spans.sort()
-    for (_, end_s, name), (start_s, _, other) in pairwise(spans):
-        if start_s < end_s:
-            raise ValueError(
-                f"blocks: a block of {name} ends at {end_s} s, after one of {other} starts at "
-                f"{start_s} s; expected blocks that do not overlap"
-            )
-    chosen = [(start_s, end_s) for start_s, end_s, name in spans if split in (None, name)]
-    if not chosen:
-        raise ValueError(f"blocks: got none of split {split!r}, expected at least one")
-    return chosen
-
-
-def _windows(
-    blocks: Sequence[tuple[float, float]], episode_s: float | None
-) -> list[tuple[float, float]]:
-    """Return the windows side by side in the blocks; without a length, the blocks."""
-    if episode_s is None:
-        return list(blocks)
-    windows = []
-    for start_s, end_s in blocks:
-        if end_s - start_s < episode_s:
-            raise ValueError(
-                f"episode_s: got {episode_s}, expected at most {end_s - start_s}, the length of "
-                f"the block from {start_s} s to {end_s} s"
-            )
-        for i in range(int((end_s - start_s) / episode_s)):
-            windows.append((start_s + i * episode_s, start_s + (i + 1) * episode_s))
-    return windows

@@ -25,7 +25,6 @@ from aisim_gym.envs.episode_workload import (
     Episode,
     EpisodeWorkload,
     FixedWorkload,
-    Split,
     make_workload,
     read_trace,
 )
@@ -46,6 +45,7 @@ from aisim_gym.envs.rendering import RENDER_FPS, RENDER_MODES, Renderer, modes_o
 from aisim_gym.envs.reset_options import ResetOptions, read_options
 from aisim_gym.envs.reward import REWARDS, Reward, reward_info, reward_terms
 from aisim_gym.envs.step_outcome import NOTHING, StepOutcome
+from aisim_gym.envs.time_blocks import Split
 from aisim_gym.errors import ReplayError
 from aisim_gym.fleet.tick import KEEP
 from aisim_gym.replay import (

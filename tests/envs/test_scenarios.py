@@ -22,8 +22,8 @@ from gymnasium.vector import AutoresetMode
 from support.audit import check_arrivals, check_requests
 
 from aisim_gym.envs import ENTRY_POINTS, SCENARIOS, ScalingEnv, Scenario
-from aisim_gym.envs.episode_workload import SPLITS
 from aisim_gym.envs.scenario_page import scenario_page
+from aisim_gym.envs.time_blocks import SPLITS
 
 SHORT_S = 120.0
 """Length of the traffic that most tests play."""
