@@ -131,15 +131,14 @@ def steady_passes(
 
 @kernel
 def join_decodes(t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow) -> None:
-    """Admit the activated destinations that wait, if all of them can run with the others."""
-    if not _all_join(t, engine, rank):
-        return
+    """Admit the activated destinations that wait, if :func:`steady_passes` counted on them."""
+    running = t.queues[QUEUES_PER_RANK * rank.id + RUNNING]
     waiting = t.queues[QUEUES_PER_RANK * rank.id + WAITING]
-    while waiting.count > 0:
+    while running.count < rank.steady_seqs:
         s = waiting.first
         remove_from_load(rank, t.seqs[s])
         unlink(waiting, t.seqs, s)
-        push_back(t.queues[QUEUES_PER_RANK * rank.id + RUNNING], t.seqs, s)
+        push_back(running, t.seqs, s)
         t.seqs[s].status = SEQ_RUNNING
         append_admission(work, t.seqs, s, 0)
 
@@ -179,13 +178,9 @@ def rows_for_decodes(
 
     One for each sequence that ends, and one per block in common with others, if there are any.
     """
-    count = t.queues[QUEUES_PER_RANK * rank.id + RUNNING].count
-    count += (
-        t.queues[QUEUES_PER_RANK * rank.id + WAITING].count if _all_join(t, engine, rank) else 0
-    )
     if len(t.contents) == 0:
-        return int(count), 0
-    return int(count * (2 + num_passes // engine.block_size)), 0
+        return int(rank.steady_seqs), 0
+    return int(rank.steady_seqs * (2 + num_passes // engine.block_size)), 0
 
 
 @kernel
