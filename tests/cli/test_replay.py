@@ -165,7 +165,7 @@ def test_prefill_flag_does_not_fit_an_aggregated_file(spec_file: Path) -> None:
         (["TRACE", "--set", "fleet.kind.x=1"], "fleet.kind is 'agg', expected a table"),
         (["TRACE", "--workers", "0"], "fleet.num_workers: "),
         (["TRACE", "--workers", "1", "--decode", "1"], "got both"),
-        (["TRACE", "--tick-s", "0"], "tick_s: got 0.0, expected > 0"),
+        (["TRACE", "--tick-s", "0"], "tick_s: got 0.0, expected >= 0.001"),
         (["TRACE", "--backend", "sgl"], "unknown variant `sgl`, expected one of `vllm`, `sglang`"),
         (["TRACE", "--concurrency", "0"], "replay_concurrency must be at least 1, got 0"),
         (["TRACE", "--telemetry-ms", "0"], "telemetry_sample_interval_ms must be a positive"),

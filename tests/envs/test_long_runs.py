@@ -165,7 +165,9 @@ def test_late_episodes_are_as_fast_as_early_ones(tiny: ScalingEnv) -> None:
     early_s = fastest_step_s()
     for _ in range(1000):
         play(tiny)
-    assert fastest_step_s() < 1.3 * early_s
+    # A step that took 0.1 % longer after every episode would take twice as long by now; other work
+    # on the machine has made it 1.3 times.
+    assert fastest_step_s() < 2.0 * early_s
 
 
 def test_no_step_of_a_steady_load_takes_much_longer_than_others(
