@@ -50,17 +50,13 @@ def _make_dtype(row_type: type) -> np.dtype[np.void]:
         if not stored:
             raise TypeError(f"{row_type.__name__}.{name}: no stored type, use I1, I4, I8 or F8")
         fields.append((name, stored[0]))
-    return np.dtype(fields, align=True)
+    # A recarray makes records of other rows, at every view.
+    return np.dtype((np.record, np.dtype(fields, align=True)))
 
 
 def make_table(row_type: type[Row], count: int) -> Table[Row]:
     """Return a table of ``count`` zeroed rows."""
-    if row_type not in _record_dtypes:  # what recarray would make of it, at every call
-        _record_dtypes[row_type] = np.dtype((np.record, row_dtype(row_type)))
-    return cast(Table[Row], np.zeros(count, _record_dtypes[row_type]).view(np.recarray))
-
-
-_record_dtypes: dict[type, np.dtype[np.void]] = {}
+    return cast(Table[Row], np.zeros(count, row_dtype(row_type)).view(np.recarray))
 
 
 def copy_table(table: Table[Row]) -> Table[Row]:

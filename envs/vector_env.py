@@ -150,8 +150,8 @@ class ScalingVectorEnv(SyncVectorEnv):
         drawn = [self._env(i).draw_episode() for i in ended]
         for i, wanted in zip(going_on, targets, strict=True):
             self._env(i).set_targets(wanted)
-        for i in ended:
-            self._env(i).start_episode(*drawn.pop(0))
+        for i, episode in zip(ended, drawn, strict=True):
+            self._env(i).start_episode(*episode)
             self._num_steps[i] = 0
         self._run([*going_on, *ended])
 
