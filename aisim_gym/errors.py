@@ -27,3 +27,14 @@ class UnsupportedError(AisimError, NotImplementedError):
 
 class ReplayError(AisimError, RuntimeError):
     """A run that broke: stuck requests, no worker to place a request on, misuse of the API."""
+
+
+class InternalError(AisimError, RuntimeError):
+    """A fault of this package, found before it could do harm; the run cannot go on."""
+
+
+class TableFullError(Exception):
+    """Raised by compiled code that takes a row of a table without a free one; names the table.
+
+    Never leaves the package: the run reports it as an :class:`InternalError`.
+    """

@@ -3,13 +3,19 @@
 A row type is a ``Protocol`` whose annotations carry the stored type, for example
 ``free_blocks: I8``. Checkers read ``int``; :func:`row_dtype` reads ``numpy.int64``. Tables are
 ``recarray`` views, so that ``table[i].field`` works both compiled and as plain Python.
+
+In the checked build (``NUMBA_BOUNDSCHECK=1``) memory with a known pattern follows every table. A
+write past the end of a table, which no check of an index has noticed, leaves its trace there.
 """
 
+import math
 from typing import Annotated, Any, Protocol, TypeVar, cast, get_type_hints, overload
 
 import numpy as np
-from numpy.typing import NDArray
+from numba.core import config as _config
+from numpy.typing import DTypeLike, NDArray
 
+B1 = Annotated[bool, np.bool_]
 I1 = Annotated[int, np.int8]
 I4 = Annotated[int, np.int32]
 I8 = Annotated[int, np.int64]
@@ -17,6 +23,13 @@ F8 = Annotated[float, np.float64]
 
 Row = TypeVar("Row")
 Row_co = TypeVar("Row_co", covariant=True)
+
+_SETTINGS: Any = _config
+IS_CHECKED = bool(_SETTINGS.BOUNDSCHECK) and not _SETTINGS.DISABLE_JIT
+"""Whether this is the checked build; plain Python needs none, NumPy checks its indexes."""
+
+_GUARD_BYTES = 4096
+_GUARD_PATTERN = 0xA5
 
 
 class Table(Protocol[Row_co]):
@@ -48,7 +61,7 @@ def _make_dtype(row_type: type) -> np.dtype[np.void]:
     for name, hint in get_type_hints(row_type, include_extras=True).items():
         stored = getattr(hint, "__metadata__", ())
         if not stored:
-            raise TypeError(f"{row_type.__name__}.{name}: no stored type, use I1, I4, I8 or F8")
+            raise TypeError(f"{row_type.__name__}.{name}: no stored type, use B1, I1, I4, I8 or F8")
         fields.append((name, stored[0]))
     # A recarray makes records of other rows, at every view.
     return np.dtype((np.record, np.dtype(fields, align=True)))
@@ -56,12 +69,32 @@ def _make_dtype(row_type: type) -> np.dtype[np.void]:
 
 def make_table(row_type: type[Row], count: int) -> Table[Row]:
     """Return a table of ``count`` zeroed rows."""
-    return cast(Table[Row], np.zeros(count, row_dtype(row_type)).view(np.recarray))
+    return cast(Table[Row], make_array(row_dtype(row_type), count))
+
+
+def make_array(dtype: DTypeLike, *shape: int) -> NDArray[Any]:
+    """Return a zeroed array, a record array for a structured type."""
+    stored = np.dtype(dtype)
+    if IS_CHECKED:
+        num_bytes = math.prod(shape) * stored.itemsize
+        memory = np.zeros(num_bytes + _GUARD_BYTES, np.uint8)
+        memory[num_bytes:] = _GUARD_PATTERN
+        array: NDArray[Any] = memory[:num_bytes].view(stored).reshape(shape)
+    else:
+        array = np.zeros(shape, stored)
+    return array.view(np.recarray) if stored.names else array
 
 
 def copy_table(table: Table[Row]) -> Table[Row]:
     """Return a copy of ``table``."""
-    return grow_table(table, len(table))
+    return cast(Table[Row], copy_array(cast(NDArray[Any], table)))
+
+
+def copy_array(array: NDArray[Any]) -> NDArray[Any]:
+    """Return a copy of an array or a table."""
+    if IS_CHECKED:
+        return grow_array(array, len(array))
+    return array.copy()
 
 
 def grow_table(table: Table[Row], count: int) -> Table[Row]:
@@ -70,9 +103,30 @@ def grow_table(table: Table[Row], count: int) -> Table[Row]:
     Raises:
         ValueError: If ``count`` is smaller than the table.
     """
-    old = cast(NDArray[np.void], table)
-    if count < len(old):
-        raise ValueError(f"count: got {count}, expected at least {len(old)}")
-    grown = np.zeros(count, old.dtype)
-    grown[: len(old)] = old
-    return cast(Table[Row], grown.view(np.recarray))
+    return cast(Table[Row], grow_array(cast(NDArray[Any], table), count))
+
+
+def grow_array(array: NDArray[Any], count: int, axis: int = 0) -> NDArray[Any]:
+    """Return a copy with ``count`` elements along an axis, the new ones zeroed.
+
+    Raises:
+        ValueError: If ``count`` is smaller than the array.
+    """
+    if count < array.shape[axis]:
+        raise ValueError(f"count: got {count}, expected at least {array.shape[axis]}")
+    shape = list(array.shape)
+    shape[axis] = count
+    grown = make_array(array.dtype, *shape)
+    np.asarray(grown)[tuple(map(slice, array.shape))] = array
+    return grown
+
+
+def is_damaged(array: NDArray[Any]) -> bool:
+    """Return whether anything was written behind a table; always False but in a checked build."""
+    if not IS_CHECKED:
+        return False
+    memory = array
+    while isinstance(memory.base, np.ndarray):
+        memory = memory.base
+    guard = memory[array.nbytes :]
+    return len(guard) != _GUARD_BYTES or bool((guard != _GUARD_PATTERN).any())

@@ -68,7 +68,7 @@ class EpisodeAccount:
         if is_over:
             violations += self._ledger.late_frac_of_unfinished(state)
         if is_stuck:
-            stranded = len(state.requests) - self.totals.arrived - outcomes.arrived
+            stranded = len(state.world.requests) - self.totals.arrived - outcomes.arrived
             outcomes = outcomes._replace(arrived=outcomes.arrived + stranded)
             violations += stranded
         paid = self.paid_until(now)

@@ -217,7 +217,7 @@ def write_ranks(
                 num_clipped += out.shape[1]
                 continue
             mask[row] = 1
-            if w.fpms[rank].is_new == 1:
+            if w.fpms[rank].is_new:
                 for at, value in enumerate(rank_entries(w.fpms[rank], scale)):
                     out[row, at] = _clipped(value)
                     num_clipped += _is_outside(value)
@@ -272,7 +272,7 @@ def _read_pool(w: World, pool_id: int) -> PoolSums:
         records_before = records
         for rank in range(worker.first_rank, worker.first_rank + dp_size):
             fpm = w.fpms[rank]
-            if fpm.is_new == 0:
+            if not fpm.is_new:
                 continue
             records += 1
             queued += fpm.num_queued_prefill + fpm.num_queued_decode

@@ -57,13 +57,13 @@ class Observer:
         """
         if self._reads_world:
             direct = cast(WorldObservation, self.observation)
-            return direct.observe_world(replay.state.world(), horizon_ms, step)
+            return direct.observe_world(replay.state.world, horizon_ms, step)
         snapshot = replay.snapshot
         if snapshot is None:
             snapshot = take_snapshot(replay.state)
         episode = EpisodeNow(
             snapshot.now_ms / horizon_ms,
-            int(replay.state.clock[0].in_flight),
+            int(replay.state.world.clock.in_flight),
             step.mean_overdue,
             step.bad_frac,
         )

@@ -66,8 +66,8 @@ class OutcomeLedger:
 
     def count_step(self, state: WorldState) -> Outcomes:
         """Return what happened since the last call."""
-        if len(self._is_counted) < len(state.requests):
-            is_counted = np.zeros(len(state.requests), np.bool_)
+        if len(self._is_counted) < len(state.world.requests):
+            is_counted = np.zeros(len(state.world.requests), np.bool_)
             is_counted[: len(self._is_counted)] = self._is_counted
             self._is_counted = is_counted
         arrived_before = self._num_arrived
@@ -80,7 +80,7 @@ class OutcomeLedger:
             good,
             overdue_ms,
         ) = count_outcomes(
-            state.world(),
+            state.world,
             self._is_counted,
             self._first,
             self._now_ms,
@@ -97,9 +97,9 @@ class OutcomeLedger:
         waiting for (or having waited for) the first token, or the mean gap if the next token came
         now; the worse of the two.
         """
-        rows = np.asarray(state.requests)[self._first : _end_of_arrivals(state.world())]
+        rows = np.asarray(state.world.requests)[self._first : _end_of_arrivals(state.world)]
         rows = rows[(rows["status"] == REQUEST_OPEN) & (rows["is_arrived"] == 1)]
-        now_ms = float(state.clock[0].now_ms)
+        now_ms = float(state.world.clock.now_ms)
         has_token = rows["emitted_tokens"] > 0
         first_ms = np.where(has_token, rows["first_token_ms"], now_ms)
         ttft_ratio = (first_ms - rows["arrival_ms"]) / self._ttft_slo_ms
@@ -137,7 +137,7 @@ def count_outcomes(
     end = _end_of_arrivals(w)
     for i in range(first, end):
         request = w.requests[i]
-        if request.is_arrived == 1:
+        if request.is_arrived:
             due_ms = max(request.arrival_ms + ttft_slo_ms, since_ms)
             overdue_ms += max(_waits_until_ms(request, now_ms) - due_ms, 0.0)
         if request.status == REQUEST_OPEN:

@@ -450,7 +450,7 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         )
         self._is_over = terminated or truncated
         reads_load = getattr(self.reward_object, "reads_load", True)
-        load = self._load_reader.read(replay.state.world()) if reads_load else NO_LOAD
+        load = self._load_reader.read(replay.state.world) if reads_load else NO_LOAD
         outcome = self._account.settle(
             replay.state,
             self._fleet,
@@ -524,7 +524,7 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
     def _render_tick(self, targets: Targets) -> None:
         """Keep what pictures show of a tick; ``targets`` were in force up to it."""
         if self._renderer.is_recording:
-            in_flight = int(self.replay.state.clock[0].in_flight)
+            in_flight = int(self.replay.state.world.clock.in_flight)
             self._renderer.add_tick(
                 self.snapshot,
                 targets,
@@ -637,7 +637,7 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         return Targets(None if self.kind == "agg" else self._fleet.prefill, self._fleet.decode)
 
     def _read_fleet(self) -> FleetNow:
-        return FleetNow(*read_fleet(self.replay.state.world()))
+        return FleetNow(*read_fleet(self.replay.state.world))
 
     def _observe(self, outcome: StepOutcome) -> tuple[Any, int]:
         """Return the observation, and how many of its entries had to be clipped."""

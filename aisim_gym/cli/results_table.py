@@ -37,7 +37,7 @@ def _run_rows(replay: Replay, numbers: Headline) -> list[tuple[str, str]]:
         ("replayed in", f"{replay.wall_s:.2f} s"),
     ]
     rows.append(("requests completed", f"{numbers.completed:,} of {numbers.arrived:,} arrived"))
-    status = np.asarray(replay.state.requests)["status"]
+    status = np.asarray(replay.state.world.requests)["status"]
     ends = np.bincount(status[: numbers.arrived], minlength=REQUEST_CANCELED + 1)
     for name, count in (
         ("requests rejected", ends[REQUEST_REJECTED]),

@@ -69,7 +69,7 @@ def cancel(t: RankTables, engine: EngineRow, rank: RankRow, s: int) -> None:
         remove_from_load(rank, seq)
         rank.reserved_seqs -= 1
     elif seq.status != SEQ_HELD:
-        rank.steady_is_summed = 0
+        rank.steady_is_summed = False
         unlink(t.queues[QUEUES_PER_RANK * rank.id + RUNNING], t.seqs, s)
     release_blocks(t, rank, seq, False)
     if frees:
@@ -92,7 +92,7 @@ def accept_destination(t: RankTables, engine: EngineRow, rank: RankRow, s: int) 
 def queue_destination(t: RankTables, rank: RankRow, s: int) -> None:
     """Put a destination at the end of those that wait for blocks."""
     seq = t.seqs[s]
-    seq.is_destination = 1
+    seq.is_destination = True
     seq.status = SEQ_PENDING
     add_to_load(rank, seq)
     push_back(t.queues[QUEUES_PER_RANK * rank.id + PENDING], t.seqs, s)
@@ -175,7 +175,7 @@ def block_demand(t: RankTables, engine: EngineRow, rank: RankRow) -> int:
     any are shared; and if somebody may be preempted, one per block in use, then or now. Eviction
     may free none: it can take blocks from what an ended sequence left behind.
     """
-    if engine.prefix_caching == 0:
+    if not engine.prefix_caching:
         return 0
     waiting = t.queues[QUEUES_PER_RANK * rank.id + WAITING].count
     seqs = min(t.queues[QUEUES_PER_RANK * rank.id + RUNNING].count + waiting, engine.max_seqs)

@@ -39,7 +39,7 @@ def emit_bursts(t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow) 
     reserved = _reserve(t, engine, rank, work)
     if reserved == NONE:
         return
-    work.is_undone = 0
+    work.is_undone = False
     rank.reserved_blocks += reserved
     seqs = t.seqs
     s = t.queues[QUEUES_PER_RANK * rank.id + RUNNING].first
@@ -113,4 +113,4 @@ def _reserve(t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow) -> 
             return NONE
         seqs[v].stamp = NONE  # what it did still counts
         preempt(t, engine, rank, work, v)
-        work.is_undone = 1
+        work.is_undone = True

@@ -30,9 +30,9 @@ from aisim_gym.tables import Table
 def begin_work(engine: EngineRow, rank: RankRow, work: PassRow) -> None:
     """Clear the work row for a new pass; a rank that idles in a group pass leaves it so."""
     rank.passes += 1
-    rank.steady_is_summed = 0
+    rank.steady_is_summed = False
     work.budget = engine.max_batched_tokens
-    work.preempted = 0
+    work.preempted = False
     work.num_prefill = 0
     work.prefill_tokens = 0
     work.prefill_lengths = 0
@@ -62,9 +62,9 @@ def begin_work(engine: EngineRow, rank: RankRow, work: PassRow) -> None:
     work.cache_hit_tokens = 0
     work.cache_total_tokens = 0
     work.retry = RETRY_LATER
-    work.is_undone = 0
-    work.ran_prefill = 0
-    work.ran_model = 0
+    work.is_undone = False
+    work.ran_prefill = False
+    work.ran_model = False
 
 
 @kernel
@@ -138,7 +138,7 @@ def finish_seq(t: RankTables, rank: RankRow, s: int) -> None:
     unlink(t.queues[QUEUES_PER_RANK * rank.id + RUNNING], t.seqs, s)
     seq.signal_end = END_COMPLETED
     rank.capacity_generation += 1
-    if seq.is_source == 1:
+    if seq.is_source:
         seq.status = SEQ_HELD
     else:
         seq.status = SEQ_ENDED
@@ -161,7 +161,7 @@ def append_signal(work: PassRow, seqs: Table[SeqRow], s: int) -> None:
 def append_admission(work: PassRow, seqs: Table[SeqRow], s: int, reused_tokens: int) -> None:
     """Put a sequence at the end of the pass's admissions."""
     seq = seqs[s]
-    seq.was_admitted = 1
+    seq.was_admitted = True
     seq.reused_tokens = reused_tokens
     seq.admit_next = NONE
     if work.admit_first == NONE:

@@ -14,9 +14,9 @@ from aisim_gym.tables import Table
 def push_node(nodes: Table[NodeRow], root: int, n: int) -> None:
     """Put node ``n`` into the heap, unless it is there."""
     node = nodes[n]
-    if node.is_queued == 1:
+    if node.is_queued:
         return
-    node.is_queued = 1
+    node.is_queued = True
     node.queued_stamp = node.stamp
     node.heap_child = NONE
     node.heap_next = NONE
@@ -30,7 +30,7 @@ def pop_node(nodes: Table[NodeRow], root: int) -> int:
     The heaps below it are melded in pairs from left to right, then the pairs from right to left.
     """
     n = nodes[root].heap_child
-    nodes[n].is_queued = 0
+    nodes[n].is_queued = False
     pairs = NONE
     first = nodes[n].heap_child
     while first != NONE:

@@ -4,7 +4,7 @@ from typing import Protocol
 
 from aisim_gym.engine.tables import PassRow
 from aisim_gym.kernel import kernel
-from aisim_gym.tables import F8, I8
+from aisim_gym.tables import B1, F8, I8
 
 
 class FpmRow(Protocol):
@@ -24,7 +24,7 @@ class FpmRow(Protocol):
     num_queued_decode: I8
     sum_queued_decode_kv_tokens: I8
     var_queued_decode_kv_tokens: F8
-    is_new: I8  # 1: not yet shown to a planner
+    is_new: B1  # 1: not yet shown to a planner
     published_ms: F8  # when a record was stored last; -1: never
 
 
@@ -55,7 +55,7 @@ def write_fpm(fpm: FpmRow, work: PassRow, wall_ms: float) -> None:
     fpm.var_queued_decode_kv_tokens = variance(
         work.queued_decode, work.queued_decode_tokens, work.queued_decode_squares
     )
-    fpm.is_new = 1
+    fpm.is_new = True
 
 
 @kernel
@@ -75,7 +75,7 @@ def write_idle_fpm(fpm: FpmRow) -> None:
     fpm.num_queued_decode = 0
     fpm.sum_queued_decode_kv_tokens = 0
     fpm.var_queued_decode_kv_tokens = 0.0
-    fpm.is_new = 1
+    fpm.is_new = True
 
 
 @kernel

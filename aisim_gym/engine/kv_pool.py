@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from aisim_gym.engine.backend import RankTables
 from aisim_gym.engine.tables import NONE, ArenaRow, BlockRow, EngineRow, RankRow, SeqRow
+from aisim_gym.errors import TableFullError
 from aisim_gym.kernel import entry_point, kernel
-from aisim_gym.tables import Table
+from aisim_gym.tables import IS_CHECKED, Table
 
 
 @kernel
@@ -59,6 +60,13 @@ def find_resident(blocks: Table[BlockRow], rank_id: int, content: int) -> int:
 
 
 @kernel
+def check_listed(seq: SeqRow, num_blocks: int) -> None:
+    """Make sure that the block list of a sequence has room for so many."""
+    if num_blocks > seq.entry_size:
+        raise TableFullError("block list")
+
+
+@kernel
 def count_hits(
     t: RankTables, engine: EngineRow, rank: RankRow, seq: SeqRow, complete_blocks: int
 ) -> tuple[int, int]:
@@ -68,9 +76,9 @@ def count_hits(
     """
     hits = 0
     active = 0
-    if engine.prefix_caching == 0:
+    if not engine.prefix_caching:
         return hits, active
-    if seq.was_admitted == 0:
+    if not seq.was_admitted:
         complete_blocks = min(complete_blocks, seq.shared_blocks)
     while hits < complete_blocks:
         b = find_resident(t.blocks, rank.id, block_content(seq, t.contents, hits))
@@ -92,6 +100,7 @@ def take_blocks(
     make room for fresh ones. The caller counts the fresh ones as private or reserved.
     """
     blocks = t.blocks
+    check_listed(seq, hits)
     evictions = max(0, fresh - free_blocks(engine, rank))
     evictable_hits = 0
     for k in range(seq.resident_blocks, hits):
@@ -160,13 +169,15 @@ def make_resident(
     t: RankTables, engine: EngineRow, rank: RankRow, seq: SeqRow, computed_tokens: int
 ) -> None:
     """Give private blocks their identity up to ``computed_tokens`` (§5.3)."""
-    if engine.prefix_caching == 0:
+    if not engine.prefix_caching:
         return
     complete = computed_tokens // engine.block_size
     fresh = complete - seq.resident_blocks
     if fresh <= 0:
         return
-    for k in range(seq.resident_blocks, min(complete, seq.shared_blocks)):
+    listed = min(complete, seq.shared_blocks)
+    check_listed(seq, listed)
+    for k in range(seq.resident_blocks, listed):
         b = _take_row(rank, t.blocks, t.arena, block_content(seq, t.contents, k), 1)
         t.blocks[b].refs = 1
         t.entries[seq.entry_start + k] = b
@@ -224,10 +235,8 @@ def _take_row(
 
     Nobody has counted them as evictable yet.
     """
-    b = arena.block_free
+    b = take_block_row(blocks, arena)
     block = blocks[b]
-    arena.block_free = block.lru_next
-    arena.block_free_count -= 1
     block.content = content
     block.rank = rank.id
     block.refs = 0
@@ -240,10 +249,40 @@ def _take_row(
 
 
 @kernel
+def take_block_row(blocks: Table[BlockRow], arena: ArenaRow) -> int:
+    """Take a row off the free list; it is one of those that were granted for this step."""
+    b = arena.block_free
+    if b == NONE:
+        raise TableFullError("blocks")
+    if IS_CHECKED:
+        arena.block_grant -= 1
+        if arena.block_grant < 0:
+            raise TableFullError("blocks granted")
+    arena.block_free = blocks[b].lru_next
+    arena.block_free_count -= 1
+    return int(b)
+
+
+@kernel
 def _free_row(blocks: Table[BlockRow], arena: ArenaRow, b: int) -> None:
+    if IS_CHECKED:
+        arena.block_grant += 1
     blocks[b].lru_next = arena.block_free
     arena.block_free = b
     arena.block_free_count += 1
+
+
+def free_new_blocks(old: Table[BlockRow], blocks: Table[BlockRow], arena: ArenaRow) -> None:
+    """Put the rows of a larger table that ``old`` did not have into the free list."""
+    if len(old) > 0:
+        link_blocks(old, blocks, arena)
+        return
+    for name in ("bucket_first", "bucket_last"):
+        blocks[name][:] = NONE
+    blocks["lru_next"][:] = np.arange(1, len(blocks) + 1)
+    blocks["lru_next"][-1:] = NONE
+    arena.block_free = 0 if len(blocks) > 0 else NONE
+    arena.block_free_count = len(blocks)
 
 
 @entry_point

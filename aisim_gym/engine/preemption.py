@@ -73,5 +73,5 @@ def preempt(t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow, s: i
     add_to_load(rank, seq)
     rank.preemptions += 1
     rank.capacity_generation += 1
-    work.preempted = 1
+    work.preempted = True
     work.start_effects += 1

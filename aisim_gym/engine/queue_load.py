@@ -46,8 +46,8 @@ def copy_load(rank: RankRow, work: PassRow) -> None:
 
 @kernel
 def _change_load(rank: RankRow, seq: SeqRow, sign: int) -> None:
-    is_new = seq.was_admitted == 0 and seq.is_destination == 0
+    is_new = not seq.was_admitted and not seq.is_destination
     tokens = seq.prompt_tokens
-    if seq.was_admitted == 1 and seq.is_destination == 0:
+    if seq.was_admitted and not seq.is_destination:
         tokens += seq.generated_tokens
     count_queued(rank, not is_new, tokens, sign)

@@ -43,7 +43,7 @@ def cached_pages(
     t: RankTables, engine: EngineRow, rank: RankRow, seq: SeqRow, num_pages: int
 ) -> int:
     """Return how many of the first ``num_pages`` pages of a sequence can be reused."""
-    if engine.prefix_caching == 0:
+    if not engine.prefix_caching:
         return 0
     return count_matching(rank, t.nodes, t.blocks, t.contents, seq, num_pages)
 
@@ -88,7 +88,7 @@ def cover_fresh(
     """
     matched = 0
     node = NONE
-    if engine.prefix_caching == 1:
+    if engine.prefix_caching:
         matched, node = lock_matching(
             rank, t.nodes, t.blocks, t.arena, t.contents, seq, prefix_pages
         )
@@ -118,7 +118,7 @@ def cover_more(t: RankTables, engine: EngineRow, rank: RankRow, seq: SeqRow, tok
 @kernel
 def commit_pages(t: RankTables, engine: EngineRow, rank: RankRow, seq: SeqRow) -> None:
     """Move the complete pages that a sequence owns into the tree, locked."""
-    if engine.prefix_caching == 0:
+    if not engine.prefix_caching:
         return
     complete = seq.computed_tokens // engine.block_size
     if complete <= seq.resident_blocks:
@@ -135,7 +135,7 @@ def commit_pages(t: RankTables, engine: EngineRow, rank: RankRow, seq: SeqRow) -
 def finish_pages(t: RankTables, engine: EngineRow, rank: RankRow, seq: SeqRow) -> None:
     """Give up all pages of a sequence that is over; its complete ones stay in the tree."""
     complete = seq.computed_tokens // engine.block_size
-    if engine.prefix_caching == 1 and complete > seq.resident_blocks:
+    if engine.prefix_caching and complete > seq.resident_blocks:
         _insert_owned(t, rank, seq, complete)
     release_pages(t, rank, seq)
 

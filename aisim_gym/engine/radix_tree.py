@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aisim_gym.engine.eviction_heap import pop_node, push_node
-from aisim_gym.engine.kv_pool import block_content
+from aisim_gym.engine.kv_pool import block_content, take_block_row
 from aisim_gym.engine.tables import NONE, ArenaRow, BlockRow, NodeRow, RankRow, SeqRow
+from aisim_gym.errors import TableFullError
 from aisim_gym.kernel import entry_point, kernel
-from aisim_gym.tables import Table
+from aisim_gym.tables import IS_CHECKED, Table
 
 
 @kernel
@@ -168,6 +169,18 @@ def evict_pages(
             _remove_leaf(rank, nodes, arena, n)
 
 
+def free_new_nodes(old: Table[NodeRow], nodes: Table[NodeRow], arena: ArenaRow) -> None:
+    """Put the rows of a larger table that ``old`` did not have into the free list."""
+    if len(old) > 0:
+        link_nodes(old, nodes, arena)
+        return
+    nodes["bucket_first"][:] = NONE
+    nodes["parent"][:] = np.arange(1, len(nodes) + 1)
+    nodes["parent"][-1:] = NONE
+    arena.node_free = 0 if len(nodes) > 0 else NONE
+    arena.node_free_count = len(nodes)
+
+
 @entry_point
 def link_nodes(old: Table[NodeRow], nodes: Table[NodeRow], arena: ArenaRow) -> None:
     """Build the buckets of a larger table that starts with the rows of ``old``; free the others."""
@@ -242,6 +255,12 @@ def _stamp_path(nodes: Table[NodeRow], n: int, now: int) -> None:
 def _take_node(rank: RankRow, nodes: Table[NodeRow], arena: ArenaRow, parent: int) -> int:
     """Take a free row for a node without edge, children and locks; return it."""
     n = arena.node_free
+    if n == NONE:
+        raise TableFullError("nodes")
+    if IS_CHECKED:
+        arena.node_grant -= 1
+        if arena.node_grant < 0:
+            raise TableFullError("nodes granted")
     node = nodes[n]
     arena.node_free = node.parent
     arena.node_free_count -= 1
@@ -254,7 +273,7 @@ def _take_node(rank: RankRow, nodes: Table[NodeRow], arena: ArenaRow, parent: in
     node.num_blocks = 0
     node.heap_child = NONE
     node.heap_next = NONE
-    node.is_queued = 0
+    node.is_queued = False
     return n
 
 
@@ -286,9 +305,8 @@ def _append_pages(
     """Put pages of a sequence at the end of a node's edge."""
     last = node.last_block
     for k in range(page, end_page):
-        b = arena.block_free
+        b = take_block_row(blocks, arena)
         block = blocks[b]
-        arena.block_free = block.lru_next
         block.content = block_content(seq, contents, k)
         block.rank = rank.id
         block.lru_previous = last
@@ -300,7 +318,6 @@ def _append_pages(
     blocks[last].lru_next = NONE
     node.last_block = last
     node.num_blocks += end_page - page
-    arena.block_free_count -= end_page - page
     rank.resident_blocks += end_page - page
 
 
@@ -381,6 +398,8 @@ def _cut_tail(node: NodeRow, blocks: Table[BlockRow], arena: ArenaRow, num_pages
 def _free_chain(
     blocks: Table[BlockRow], arena: ArenaRow, first: int, last: int, num_pages: int
 ) -> None:
+    if IS_CHECKED:
+        arena.block_grant += num_pages
     blocks[last].lru_next = arena.block_free
     arena.block_free = first
     arena.block_free_count += num_pages
@@ -391,6 +410,8 @@ def _remove_leaf(rank: RankRow, nodes: Table[NodeRow], arena: ArenaRow, n: int) 
     """Free the row of a leaf that has lost its edge; its parent may be the next to go."""
     parent = nodes[n].parent
     _unlink_bucket(nodes, n)
+    if IS_CHECKED:
+        arena.node_grant += 1
     nodes[n].parent = arena.node_free
     arena.node_free = n
     arena.node_free_count += 1

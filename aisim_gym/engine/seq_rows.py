@@ -12,6 +12,7 @@ from aisim_gym.engine.tables import (
     RankRow,
     SeqRow,
 )
+from aisim_gym.errors import TableFullError
 from aisim_gym.kernel import kernel
 from aisim_gym.tables import Table
 
@@ -41,6 +42,8 @@ def create_seq(
 ) -> int:
     """Return a new sequence of ``request`` on a rank, in no queue yet."""
     s = arena.seq_free
+    if s == NONE:
+        raise TableFullError("seqs")
     seq = seqs[s]
     arena.seq_free = seq.next
     arena.seq_free_count -= 1
@@ -53,9 +56,9 @@ def create_seq(
     seq.computed_tokens = 0
     seq.covered_tokens = 0
     seq.order = rank.arrivals
-    seq.is_source = 0
-    seq.is_destination = 0
-    seq.was_admitted = 0
+    seq.is_source = False
+    seq.is_destination = False
+    seq.was_admitted = False
     seq.resident_blocks = 0
     seq.listed_blocks = 0
     seq.private_blocks = 0
@@ -97,3 +100,15 @@ def delete_seq(
     arena.seq_free = s
     arena.seq_free_count += 1
     rank.owned_seqs -= 1
+
+
+def free_new_seqs(old: Table[SeqRow], seqs: Table[SeqRow], arena: ArenaRow) -> None:
+    """Put the rows of a larger table that ``old`` did not have in front of the free list."""
+    first, count = len(old), len(seqs)
+    if first == count:
+        return
+    seqs["request"][first:] = NONE
+    seqs["next"][first:] = np.arange(first + 1, count + 1)
+    seqs[count - 1].next = arena.seq_free if arena.seq_free_count > 0 else NONE
+    arena.seq_free = first
+    arena.seq_free_count += count - first

@@ -80,7 +80,7 @@ def run_pass(
     ratio = rank.reserve_ratio
     rejected = _take_overlong(t, engine, rank)
     promote_destinations(t, engine, rank, work)
-    if engine.sorts_by_prefix == 1:
+    if engine.sorts_by_prefix:
         sort_waiting(t, engine, rank)
     admitted = 0
     fresh = NONE
@@ -96,8 +96,8 @@ def run_pass(
         append_signal(work, t.seqs, rejected)
         rejected = following
     copy_load(rank, work)
-    work.ran_prefill = 1 if work.num_prefill > 0 else 0
-    work.ran_model = 1 if work.num_prefill + work.num_decode > 0 else 0
+    work.ran_prefill = bool(work.num_prefill > 0)
+    work.ran_model = bool(work.num_prefill + work.num_decode > 0)
     if is_paused:
         work.retry = RETRY_FREE
     elif rank.reserve_ratio != ratio:

@@ -99,7 +99,7 @@ def accept_destination(t: RankTables, engine: EngineRow, rank: RankRow, s: int) 
         return False
     if blocks_for(seq.prompt_tokens, engine.block_size) > engine.num_blocks:
         return False
-    seq.is_destination = 1
+    seq.is_destination = True
     seq.status = SEQ_PENDING
     add_to_load(rank, seq)
     push_back(t.queues[QUEUES_PER_RANK * rank.id + PENDING], t.seqs, s)
@@ -154,7 +154,7 @@ def block_demand(t: RankTables, engine: EngineRow, rank: RankRow) -> int:
 
     Those that sequences own already, and those that a pass can give them.
     """
-    if engine.prefix_caching == 0:
+    if not engine.prefix_caching:
         return 0
     chunk = engine.chunk_tokens // engine.block_size
     growth = _most_seqs(t, engine, rank) * (2 + engine.draft_tokens // engine.block_size)
@@ -169,7 +169,7 @@ def node_demand(t: RankTables, engine: EngineRow, rank: RankRow) -> int:
     A match adds one, an insertion two; a page commits, and a sequence ends, by an insertion. But a
     tree never has more nodes than pages, apart from its root.
     """
-    if engine.prefix_caching == 0:
+    if not engine.prefix_caching:
         return 0
     per_seq = 1 + 2 * (2 + engine.draft_tokens // engine.block_size + 1)
     return min(engine.num_blocks + 1, 4 + _most_seqs(t, engine, rank) * per_seq)

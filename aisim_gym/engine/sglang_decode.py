@@ -93,7 +93,7 @@ def decode(
         rank.reserve_ratio = max(rank.reserve_ratio - engine.ratio_decay, engine.min_ratio)
     if not has_room:
         nothing_else = work.start_effects == 0 and work.signal_count == 0
-        work.is_undone = 1 if nothing_else else 0
+        work.is_undone = bool(nothing_else)
         return
     tokens = 0
     s = running.first
@@ -224,7 +224,7 @@ def finish_complete(t: RankTables, engine: EngineRow, rank: RankRow, work: PassR
     s = work.signal_first
     while s != NONE:
         seq = t.seqs[s]
-        if seq.signal_end == END_COMPLETED and seq.is_source == 1:
+        if seq.signal_end == END_COMPLETED and seq.is_source:
             seq.status = SEQ_HELD
         elif seq.signal_end == END_COMPLETED:
             finish_pages(t, engine, rank, seq)

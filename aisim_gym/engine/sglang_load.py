@@ -24,5 +24,5 @@ def remove_from_load(rank: RankRow, seq: SeqRow) -> None:
 
 @kernel
 def _change_load(rank: RankRow, seq: SeqRow, sign: int) -> None:
-    is_decode = seq.is_destination == 1 or seq.generated_tokens > 0
+    is_decode = seq.is_destination or seq.generated_tokens > 0
     count_queued(rank, is_decode, seq_length(seq), sign)

@@ -32,7 +32,7 @@ SHARED_PREFIX_TOKENS = 32
 def sort_waiting(t: RankTables, engine: EngineRow, rank: RankRow) -> None:
     """Put the waiting queue into the order in which requests are to be admitted."""
     waiting = t.queues[QUEUES_PER_RANK * rank.id + WAITING]
-    if waiting.count < 2 or waiting.count > MOST_WAITING or engine.prefix_caching == 0:
+    if waiting.count < 2 or waiting.count > MOST_WAITING or not engine.prefix_caching:
         return
     s = waiting.first
     while s != NONE:

@@ -100,7 +100,7 @@ def rows_for_decodes(
 
     Pages that the requests own already may go to the tree, and one per page of new tokens.
     """
-    if engine.prefix_caching == 0:
+    if not engine.prefix_caching:
         return 0, 0
     first_queue = QUEUES_PER_RANK * rank.id
     count = t.queues[first_queue + RUNNING].count + t.queues[first_queue + PREBUILT].count
@@ -154,7 +154,7 @@ def advance_decodes(
 def _plain_passes(t: RankTables, engine: EngineRow, running: QueueRow) -> int:
     """Return how many passes can be applied at once now."""
     size = engine.block_size
-    in_leaves = engine.prefix_caching == 1 and size == 1
+    in_leaves = engine.prefix_caching and size == 1
     passes = engine.num_blocks * size
     s = running.first
     while s != NONE:
@@ -162,7 +162,7 @@ def _plain_passes(t: RankTables, engine: EngineRow, running: QueueRow) -> int:
         passes = min(passes, output_left(seq) - 1)  # one that ends a request is not plain
         if in_leaves and not _has_own_leaf(t.nodes, seq):
             return 0
-        if engine.prefix_caching == 1 and size > 1:
+        if engine.prefix_caching and size > 1:
             in_page = seq.computed_tokens % size
             passes = min(passes, 0 if in_page == 0 else size - 1 - in_page)
         s = seq.next
@@ -197,7 +197,7 @@ def _run_together(
         growth += missing_pages(engine, t.seqs[s], seq_length(t.seqs[s]) + num_passes)
         s = t.seqs[s].next
     make_pages_free(t, engine, rank, growth)
-    if engine.prefix_caching == 1 and engine.block_size == 1:
+    if engine.prefix_caching and engine.block_size == 1:
         rank.stamps += (num_passes - 1) * running.count
     s = running.first
     while s != NONE:

@@ -1,8 +1,8 @@
 """Slices of varying length in one flat array, sized to powers of two and reused.
 
 A free slice keeps the start of the next free one in its first element, so the array itself is
-the free list. ``heads`` holds the first free slice per size class, its last element the part of
-the array that was ever used.
+the free list. ``heads`` holds the first free slice per size class, then the part of the array that was
+ever used, and what was asked for when there was no more.
 """
 
 from typing import Any
@@ -10,16 +10,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from aisim_gym.errors import TableFullError
 from aisim_gym.kernel import kernel
 
 NUM_CLASSES = 40
-_USED = NUM_CLASSES
+_USED, MISSING = NUM_CLASSES, NUM_CLASSES + 1
+NUM_HEADS = NUM_CLASSES + 2
 
 
 def make_heads() -> NDArray[np.int64]:
     """Return the heads of an array with no slice in use."""
-    heads = np.full(NUM_CLASSES + 1, -1, np.int64)
-    heads[_USED] = 0
+    heads = np.full(NUM_HEADS, -1, np.int64)
+    heads[_USED] = heads[MISSING] = 0
     return heads
 
 
@@ -42,6 +44,9 @@ def slice_fits(array: NDArray[Any], heads: NDArray[np.int64], size: int) -> bool
 @kernel
 def take_slice(array: NDArray[Any], heads: NDArray[np.int64], size: int) -> int:
     """Return the start of a slice of at least ``size`` elements; it must fit."""
+    if not slice_fits(array, heads, size):
+        heads[MISSING] = size
+        raise TableFullError("slices")
     c = size_class(size)
     start = heads[c]
     if start >= 0:

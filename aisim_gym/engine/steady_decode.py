@@ -77,7 +77,7 @@ def steady_passes(
         and (pending.count > 0 or not is_held_up(t, engine, rank, first, admission_cost))
     ):
         return 0
-    if engine.dp_size > 1 and rank.is_capacity_bound != (1 if waiting.count > 0 else 0):
+    if engine.dp_size > 1 and rank.is_capacity_bound != (waiting.count > 0):
         return 0
     passes = engine.num_blocks * engine.block_size
     tokens = 0
@@ -88,10 +88,10 @@ def steady_passes(
         waiting.count > 0
         and not joins
         and count < engine.max_seqs
-        and engine.prefix_caching == 1
+        and engine.prefix_caching
         and len(t.contents) > 0
     )
-    if rank.steady_is_summed == 1 and running.count > 0 and not may_let_in:
+    if rank.steady_is_summed and running.count > 0 and not may_let_in:
         passes, tokens, squares = (
             rank.steady_next_passes,
             rank.steady_next_tokens,
@@ -223,7 +223,7 @@ def advance_decodes(
             fresh = blocks_for(seq.computed_tokens, block_size) - held_blocks
             seq.private_blocks += fresh
             taken += fresh
-        if engine.prefix_caching == 1 and (
+        if engine.prefix_caching and (
             seq.computed_tokens >= (seq.resident_blocks + 1) * block_size
         ):
             if seq.resident_blocks >= seq.shared_blocks:  # what make_resident does then
@@ -242,7 +242,7 @@ def advance_decodes(
             tokens += length
             squares += length * length
         s = seq.next
-    rank.steady_is_summed = 1
+    rank.steady_is_summed = True
     rank.steady_next_passes = passes
     rank.steady_next_tokens = tokens
     rank.steady_next_squares = squares

@@ -32,7 +32,7 @@ def table_prefill_ms(
     rows, columns = int(engine.prefill_rows), int(engine.prefill_columns)
     start = int(engine.prefill_grid)
     x, y = float(new_tokens), float(prefix_tokens)
-    if engine.table_clamps == 1:
+    if engine.table_clamps:
         x, y = clamped(grids, start, rows, x), clamped(grids, start + rows, columns, y)
     raw_ms = _surface_ms(grids, start, rows, columns, x, y)
     return bounded_ms(raw_ms, engine.prefill_floor_ms)
@@ -52,9 +52,9 @@ def table_decode_ms(
     """
     rows, columns = int(engine.decode_rows), int(engine.decode_columns)
     start = int(engine.decode_grid)
-    x = float(count if engine.table_rows_are_seqs == 1 else active_tokens)
+    x = float(count if engine.table_rows_are_seqs else active_tokens)
     y = float(active_tokens // count)
-    if engine.table_clamps == 1:
+    if engine.table_clamps:
         x, y = clamped(grids, start, rows, x), clamped(grids, start + rows, columns, y)
     raw_ms = _surface_ms(grids, start, rows, columns, x, y)
     return bounded_ms(raw_ms, engine.decode_floor_ms)

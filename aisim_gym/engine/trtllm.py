@@ -49,7 +49,7 @@ def output_limit(t: RankTables, engine: EngineRow, prompt_tokens: int, output_to
 @kernel
 def admission_cost(t: RankTables, engine: EngineRow, rank: RankRow, seq: SeqRow) -> int:
     """Return the cached tokens of a sequence that fits to its end, else ``ADMISSION_...``."""
-    if seq.was_admitted == 0 and _full_blocks(engine, seq) > engine.num_blocks:
+    if not seq.was_admitted and _full_blocks(engine, seq) > engine.num_blocks:
         return ADMISSION_REJECTED
     cached, active = cached_tokens(t, engine, rank, seq)
     left = _full_blocks(engine, seq) - active // engine.block_size

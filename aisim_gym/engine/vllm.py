@@ -128,7 +128,7 @@ def run_block_pass(
     only_prebuilt = pending.count > 0
     rejected_first = NONE
     rejected_last = NONE
-    while work.preempted == 0 and running.count < engine.max_seqs:
+    while not work.preempted and running.count < engine.max_seqs:
         s = _earliest_prebuilt(waiting, seqs) if only_prebuilt else waiting.first
         if s == NONE:
             break
@@ -158,8 +158,8 @@ def run_block_pass(
         if budget == 0 and work.budget == budget:
             break
 
-    if not defer and work.preempted == 0:
-        rank.is_capacity_bound = 1 if waiting.count > 0 else 0
+    if not defer and not work.preempted:
+        rank.is_capacity_bound = bool(waiting.count > 0)
 
     emit(t, engine, rank, work)
     while rejected_first != NONE:
@@ -216,7 +216,7 @@ def _defers_prefill(
     engine: EngineRow, rank: RankRow, running: QueueRow, seqs: Table[SeqRow], wave: int
 ) -> bool:
     """Return whether the prefill cadence of a data-parallel group skips prefill now (§11)."""
-    if engine.dp_size == 1 or wave % engine.prefill_interval == 0 or rank.is_capacity_bound == 1:
+    if engine.dp_size == 1 or wave % engine.prefill_interval == 0 or rank.is_capacity_bound:
         return False
     s = running.first
     while s != NONE:
@@ -236,7 +236,7 @@ def cached_tokens(t: RankTables, engine: EngineRow, rank: RankRow, seq: SeqRow) 
     length = seq_length(seq)
     hits, active = count_hits(t, engine, rank, seq, length // engine.block_size)
     cached = hits * engine.block_size
-    if engine.recomputes_last == 1 and seq.max_output_tokens > seq.generated_tokens:
+    if engine.recomputes_last and seq.max_output_tokens > seq.generated_tokens:
         cached = min(cached, (length - 1) // engine.block_size * engine.block_size)
         if engine.draft_tokens > 0 and cached >= engine.block_size:
             cached -= engine.block_size
@@ -251,7 +251,7 @@ def admission_cost(t: RankTables, engine: EngineRow, rank: RankRow, seq: SeqRow)
     will be hit.
     """
     need = blocks_for(seq_length(seq), engine.block_size)
-    if seq.was_admitted == 0 and need > engine.num_blocks:
+    if not seq.was_admitted and need > engine.num_blocks:
         return ADMISSION_REJECTED
     cached, active = cached_tokens(t, engine, rank, seq)
     if need - active // engine.block_size > engine.num_blocks - active_blocks(rank):
@@ -324,7 +324,7 @@ def _schedule(
     prompt_before = min(before, seq.prompt_tokens)
     prompt_left = seq.prompt_tokens - prompt_before
     left = max(0, length - before)
-    if prompt_left > 0 and engine.chunked_prefill == 0 and prompt_left > work.budget:
+    if prompt_left > 0 and not engine.chunked_prefill and prompt_left > work.budget:
         return _BLOCKED, skip
     tokens = min(left, work.budget)
     if tokens == 0 and left > 0:

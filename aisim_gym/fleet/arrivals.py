@@ -1,7 +1,7 @@
 """Where requests come from: a list or sessions, as they arrive or in a closed loop.
 
 Rules: workloads.md §7, §8. A list in a closed loop admits from its front while less than
-``clock.max_in_flight`` requests are in flight; that has no time of its own. Sessions in a closed
+``options.max_in_flight`` requests are in flight; that has no time of its own. Sessions in a closed
 loop hold at most so many slots, through all turns and think times. ``clock.next_arrival`` is the
 next request of a list, or the next session of a closed loop that has no slot yet.
 """
@@ -9,7 +9,7 @@ next request of a list, or the next session of a closed loop that has no slot ye
 import math
 
 from aisim_gym.engine.tables import NONE
-from aisim_gym.fleet.timers import next_timer_ms, pop_timer, start_timer_in_order
+from aisim_gym.fleet.events import next_session_ms, pop_session, push_session
 from aisim_gym.fleet.world import World
 from aisim_gym.kernel import kernel
 from aisim_gym.metrics.request_times import REQUEST_COMPLETED, REQUEST_REJECTED
@@ -20,8 +20,8 @@ def next_arrival_ms(w: World) -> float:
     """Return when a request arrives next by itself, +inf if none does."""
     clock = w.clock
     if len(w.sessions) > 0:
-        return next_timer_ms(w.session_heap, w.ready_sessions)
-    if clock.max_in_flight > 0 or clock.next_arrival == len(w.requests):
+        return next_session_ms(w)
+    if w.options.max_in_flight > 0 or clock.next_arrival == len(w.requests):
         return math.inf
     return float(w.requests[clock.next_arrival].arrival_ms)
 
@@ -31,13 +31,13 @@ def due_request(w: World) -> int:
     """Return the request to admit now, or ``NONE``."""
     clock = w.clock
     if len(w.sessions) > 0:
-        if next_timer_ms(w.session_heap, w.ready_sessions) > clock.now_ms:
+        if next_session_ms(w) > clock.now_ms:
             return NONE
         return int(w.sessions[w.ready_sessions[0].subject].next_turn)
     if clock.next_arrival == len(w.requests):
         return NONE
-    if clock.max_in_flight > 0:
-        is_due = clock.in_flight < clock.max_in_flight
+    if w.options.max_in_flight > 0:
+        is_due = clock.in_flight < w.options.max_in_flight
     else:
         is_due = w.requests[clock.next_arrival].arrival_ms <= clock.now_ms
     return int(clock.next_arrival) if is_due else NONE
@@ -50,23 +50,23 @@ def take_due_request(w: World, request: int) -> None:
     row = w.requests[request]
     if len(w.sessions) > 0:
         ready_ms = w.ready_sessions[0].at_ms
-        session = w.sessions[pop_timer(w.session_heap, w.ready_sessions, clock.now_ms)]
+        session = w.sessions[pop_session(w)]
         session.next_turn += 1
         if session.next_turn == session.end:
             clock.sources_left -= 1
-        row.arrival_ms = clock.now_ms if clock.max_in_flight > 0 else ready_ms
+        row.arrival_ms = clock.now_ms if w.options.max_in_flight > 0 else ready_ms
     else:
         clock.next_arrival += 1
         clock.sources_left -= 1
-        if clock.max_in_flight > 0:
+        if w.options.max_in_flight > 0:
             row.arrival_ms = clock.now_ms
-    row.is_arrived = 1
+    row.is_arrived = True
     clock.arrived_requests += 1
     clock.in_flight += 1
     clock.progress += 1
     w.traffic[0].num_req += 1
     w.traffic[1].num_req += 1
-    clock.changed = 1
+    w.resume.changed = True
 
 
 @kernel
@@ -85,17 +85,12 @@ def continue_session(w: World, request: int) -> None:
         session.next_turn = session.end
         clock.sources_left -= 1
     if session.next_turn < session.end:
-        _start_timer(w, int(row.session), clock.now_ms + w.think_ms[session.next_turn])
-        if clock.is_delta == 1:
+        push_session(w, int(row.session), clock.now_ms + w.think_ms[session.next_turn])
+        if w.options.is_delta:
             # Later prompts repeat what was emitted, not what was asked for.
             missing = row.output_tokens - row.emitted_tokens
             for turn in range(session.next_turn, session.end):
                 w.requests[turn].input_tokens -= missing
-    elif clock.max_in_flight > 0 and clock.next_arrival < len(w.sessions):
-        _start_timer(w, int(clock.next_arrival), clock.now_ms)
+    elif w.options.max_in_flight > 0 and clock.next_arrival < len(w.sessions):
+        push_session(w, int(clock.next_arrival), clock.now_ms)
         clock.next_arrival += 1
-
-
-@kernel
-def _start_timer(w: World, session: int, at_ms: float) -> None:
-    start_timer_in_order(w.session_heap, w.ready_sessions, at_ms, session, session)

@@ -10,13 +10,14 @@ Requests of one instant share batches: they only queue when they arrive, and bat
 step of the settle loop that comes before arrivals, in the iteration that follows.
 """
 
+import math
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aisim_gym.fleet.server_stage import occupy_first
-from aisim_gym.fleet.timers import TimerHeapRow, TimerRow, next_timer_ms, start_timer
+from aisim_gym.fleet.time_heap import TimedRow, TimeHeapRow, push_in_turn
 from aisim_gym.kernel import kernel
 from aisim_gym.tables import F8, I8, Table
 
@@ -45,15 +46,9 @@ def enter_encoder(encoder: EncoderRow, next_waiting: NDArray[np.int64], request:
 
 
 @kernel
-def next_encoder_ms(
-    encoder: EncoderRow,
-    free_ms: NDArray[np.float64],
-    heap: TimerHeapRow,
-    deliveries: Table[TimerRow],
-) -> float:
-    """Return when the next batch can start or the next request is delivered, else +inf."""
-    at_ms = next_timer_ms(heap, deliveries)
-    return min(at_ms, free_ms[0]) if encoder.num_waiting > 0 else at_ms
+def next_batch_ms(encoder: EncoderRow, free_ms: NDArray[np.float64]) -> float:
+    """Return when the next batch can start, +inf if nothing waits."""
+    return float(free_ms[0]) if encoder.num_waiting > 0 else math.inf
 
 
 @kernel
@@ -62,8 +57,8 @@ def start_batches(
     free_ms: NDArray[np.float64],
     forward_ms: NDArray[np.float64],
     next_waiting: NDArray[np.int64],
-    heap: TimerHeapRow,
-    deliveries: Table[TimerRow],
+    heap: TimeHeapRow,
+    deliveries: Table[TimedRow],
     now_ms: float,
 ) -> None:
     """Let idle encoders take what waits.
@@ -84,5 +79,5 @@ def start_batches(
         for _ in range(size):
             request = encoder.first_waiting
             encoder.first_waiting = next_waiting[request]
-            start_timer(heap, deliveries, end_ms + encoder.transfer_ms, request)
+            push_in_turn(heap, deliveries, end_ms + encoder.transfer_ms, request)
         encoder.num_waiting -= size

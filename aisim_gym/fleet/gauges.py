@@ -12,7 +12,7 @@ from aisim_gym.kernel import kernel
 @kernel
 def commit_gauges(w: World, rank_id: int) -> None:
     """Show the state that a rank has now."""
-    if w.clock.collects_telemetry == 0:
+    if not w.telemetry.is_on:
         return
     rank = w.ranks[rank_id]
     gauge = w.gauges[rank_id]

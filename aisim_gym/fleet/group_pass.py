@@ -20,6 +20,7 @@ from aisim_gym.engine.tables import (
     SEQ_HELD,
     WAITING,
 )
+from aisim_gym.fleet.events import push_pass_end, remove_pass_end
 from aisim_gym.fleet.gauges import commit_gauges
 from aisim_gym.fleet.handoff import (
     destination_reserved,
@@ -29,7 +30,6 @@ from aisim_gym.fleet.handoff import (
     source_held,
     wake_deferred,
 )
-from aisim_gym.fleet.pass_ends import push_pass_end, remove_pass_end
 from aisim_gym.fleet.request_seq import (
     conclude_request,
     drop_request_seq,
@@ -37,10 +37,10 @@ from aisim_gym.fleet.request_seq import (
     record_admission_of,
 )
 from aisim_gym.fleet.room import (
-    ROOM_ADMISSIONS,
-    ROOM_BREAKS,
-    has_room_in_cache,
-    needs_room,
+    BREAKS,
+    request_room_for_admissions,
+    request_room_in_cache,
+    request_rows,
 )
 from aisim_gym.fleet.rosters import heap_pop, heap_push
 from aisim_gym.fleet.stages import await_receipt, detokenize
@@ -60,8 +60,8 @@ from aisim_gym.fleet.tables import (
 )
 from aisim_gym.fleet.token_stream import (
     close_stream,
-    has_room_in_log,
     log_pass,
+    request_room_in_log,
     send_tokens,
 )
 from aisim_gym.fleet.worker_life import is_rank_startable, is_startable, refresh_worker
@@ -71,6 +71,7 @@ from aisim_gym.metrics.request_times import (
     REQUEST_COMPLETED,
     REQUEST_REJECTED,
     breaks_fit,
+    elements_for_breaks,
 )
 from aisim_gym.metrics.traffic_window import record_completion
 
@@ -90,51 +91,51 @@ def drive_pool(w: World, pool_id: int) -> int:
 
     Returns:
         ``STARTED_PASS`` if a pass with effects was started: scheduled, or over already, or left in
-        ``clock.immediate_worker`` to be completed now. ``NEEDS_ROOM`` if a table must grow first.
-        ``IS_LIVELOCKED`` if the pass of ``clock.livelocked_worker`` would repeat for ever.
+        ``resume.immediate_worker`` to be completed now. ``NEEDS_ROOM`` if a table must grow first.
+        ``IS_LIVELOCKED`` if the pass of ``resume.livelocked_worker`` would repeat for ever.
     """
     pool = w.pools[pool_id]
     deferred = w.rosters[ROSTER_DEFERRED + pool_id]
-    if w.clock.resumes_drive == 0:
-        pool.had_deferred = 1 if pool.deferred_count > 0 else 0
+    if not w.resume.resumes_drive:
+        pool.had_deferred = bool(pool.deferred_count > 0)
         for i in range(pool.deferred_count):
-            w.workers[deferred[i]].is_deferred = 0
+            w.workers[deferred[i]].is_deferred = False
             refresh_worker(w, deferred[i])
         pool.deferred_count = 0
-    w.clock.resumes_drive = 0
+    w.resume.resumes_drive = False
     ready = w.rosters[ROSTER_READY + pool_id]
     while pool.ready_count > 0:
-        if not _has_room_for_pass(w, ready[0]):
-            w.clock.resumes_drive = 1
+        if not _request_room_for_pass(w, ready[0]):
+            w.resume.resumes_drive = True
             return NEEDS_ROOM
         row = heap_pop(ready, pool.ready_count)
         pool.ready_count -= 1
         worker = w.workers[row]
-        worker.is_queued_ready = 0
+        worker.is_queued_ready = False
         if not is_startable(w, row):
             continue
         steady_passes = plan_decode(w, row)
         if steady_passes == NONE:
-            worker.is_queued_ready = 1
+            worker.is_queued_ready = True
             heap_push(ready, pool.ready_count, row)
             pool.ready_count += 1
-            w.clock.resumes_drive = 1
+            w.resume.resumes_drive = True
             return NEEDS_ROOM
         if steady_passes > 0:
             end_ms = start_decode(w, row, steady_passes)
-            push_pass_end(w.clock, w.pass_ends, w.workers, row, end_ms)
+            push_pass_end(w, row, end_ms)
             return STARTED_PASS
         has_effects = _start_pass(w, row)
-        if w.clock.livelocked_worker != NONE and worker.pass_end_ms == w.clock.now_ms:
+        if w.resume.livelocked_worker != NONE and worker.pass_end_ms == w.clock.now_ms:
             return IS_LIVELOCKED
         if worker.pass_end_ms > w.clock.now_ms:
             worker.retries = 0
-            push_pass_end(w.clock, w.pass_ends, w.workers, row, worker.pass_end_ms)
+            push_pass_end(w, row, worker.pass_end_ms)
             return STARTED_PASS
         if has_effects or _shows_progress(w, row):
             worker.retries = 0
-            w.clock.immediate_worker = row
-            w.clock.immediate_effects = 1 if has_effects else 0
+            w.resume.immediate_worker = row
+            w.resume.immediate_effects = bool(has_effects)
             return STARTED_PASS
         if complete_pass(w, row, False):
             worker.retries = 0
@@ -148,18 +149,18 @@ def drive_pool(w: World, pool_id: int) -> int:
         if hint == RETRY_COUNTED:
             worker.retries += 1
         if worker.retries == MAX_RETRIES or (
-            hint == RETRY_EXHAUSTED and w.clock.is_disaggregated == 0
+            hint == RETRY_EXHAUSTED and not w.options.is_disaggregated
         ):
-            w.clock.livelocked_worker = row
+            w.resume.livelocked_worker = row
             return IS_LIVELOCKED
         if hint in (RETRY_FREE, RETRY_COUNTED):
-            worker.is_queued_ready = 1
+            worker.is_queued_ready = True
             heap_push(ready, pool.ready_count, row)
             pool.ready_count += 1
             continue
         worker.retries = 0
-        if worker.is_deferred == 0:
-            worker.is_deferred = 1
+        if not worker.is_deferred:
+            worker.is_deferred = True
             cut_short_beside(w, row)
             deferred[pool.deferred_count] = row
             pool.deferred_count += 1
@@ -169,17 +170,17 @@ def drive_pool(w: World, pool_id: int) -> int:
 @kernel
 def complete_immediate_pass(w: World) -> bool:
     """End the pass without duration that was just started; False if a table must grow first."""
-    row = w.clock.immediate_worker
-    if not has_room_for_pass_end(w, row):
+    row = w.resume.immediate_worker
+    if not request_room_for_pass_end(w, row):
         return False
-    w.clock.immediate_worker = NONE
-    complete_pass(w, row, w.clock.immediate_effects == 1)
+    w.resume.immediate_worker = NONE
+    complete_pass(w, row, w.resume.immediate_effects)
     refresh_worker(w, row)
     return True
 
 
 @kernel
-def has_room_for_pass_end(w: World, row: int) -> bool:
+def request_room_for_pass_end(w: World, row: int) -> bool:
     """Return whether the tables have room for the effects of a worker's pass end."""
     worker = w.workers[row]
     engine = w.engines[worker.pool]
@@ -189,14 +190,14 @@ def has_room_for_pass_end(w: World, row: int) -> bool:
         tokens += w.passes[r].signal_count
         node_rows += node_demand(w, engine, w.ranks[r])
     if not breaks_fit(w.breaks, w.break_heads, tokens):
-        return needs_room(w.clock, ROOM_BREAKS, tokens)
-    return has_room_in_cache(w, 0, node_rows)
+        return request_rows(w, BREAKS, elements_for_breaks(tokens))
+    return request_room_in_cache(w, 0, node_rows)
 
 
 @kernel
 def end_pass(w: World, row: int) -> None:
     """End the pass of a worker, whose event it is; there is room."""
-    remove_pass_end(w.clock, w.pass_ends, w.workers, row)
+    remove_pass_end(w, row)
     if w.workers[row].steady_passes > 0:
         _complete_pass(w, row, True, end_decode(w, row))
     else:
@@ -222,11 +223,11 @@ def complete_pass(w: World, row: int, shows_all: bool) -> bool:
 @kernel
 def _complete_pass(w: World, row: int, shows_all: bool, entry: int) -> bool:
     worker = w.workers[row]
-    worker.is_busy = 0
+    worker.is_busy = False
     shown = False
     for r in range(worker.first_rank, worker.first_rank + w.engines[worker.pool].dp_size):
         reserved = NONE
-        if worker.pool == DECODE and w.clock.is_disaggregated == 1:
+        if worker.pool == DECODE and w.options.is_disaggregated:
             reserved = retry_reservation(w, r)
         if shows_all or reserved != NONE or _rank_shows_progress(w, r):
             _publish_rank(w, row, r, entry)
@@ -238,7 +239,7 @@ def _complete_pass(w: World, row: int, shows_all: bool, entry: int) -> bool:
 
 
 @kernel
-def _has_room_for_pass(w: World, row: int) -> bool:
+def _request_room_for_pass(w: World, row: int) -> bool:
     """Return whether block rows, events and the admission log suffice for a worker's next pass."""
     worker = w.workers[row]
     engine = w.engines[worker.pool]
@@ -251,13 +252,11 @@ def _has_room_for_pass(w: World, row: int) -> bool:
         queued = w.queues[QUEUES_PER_RANK * r + WAITING].count
         queued += w.queues[QUEUES_PER_RANK * r + PREBUILT].count
         admissions += min(queued, engine.max_seqs)
-    if not has_room_in_cache(w, block_rows, node_rows):
+    if not request_room_in_cache(w, block_rows, node_rows):
         return False
-    if worker.pool == DECODE and not has_room_in_log(w, row, 1):
+    if worker.pool == DECODE and not request_room_in_log(w, row, 1):
         return False
-    if w.clock.captures_requests == 1 and w.clock.admission_count + admissions > len(w.admissions):
-        return needs_room(w.clock, ROOM_ADMISSIONS, admissions)
-    return True
+    return request_room_for_admissions(w, admissions)
 
 
 @kernel
@@ -267,7 +266,7 @@ def _start_pass(w: World, row: int) -> bool:
     engine = w.engines[worker.pool]
     now_ms = w.clock.now_ms
     show_all_tokens(w, row)
-    worker.is_busy = 1
+    worker.is_busy = True
     worker.pass_start_ms = now_ms
     worker.pass_end_ms = now_ms
     has_effects = False
@@ -286,7 +285,7 @@ def _start_pass(w: World, row: int) -> bool:
         while s != NONE:
             record_admission_of(w, worker.pool, s)
             s = w.seqs[s].admit_next
-        if work.is_undone == 1:
+        if work.is_undone:
             is_undone = True
     if is_undone:
         sync_fleet(w)
@@ -295,7 +294,7 @@ def _start_pass(w: World, row: int) -> bool:
             worker.undone_passes = 0
         worker.undone_passes += 1
     if worker.undone_passes >= MAX_RETRIES:
-        w.clock.livelocked_worker = row
+        w.resume.livelocked_worker = row
     finish_group(w, engine, w.ranks, w.passes, worker.first_rank)
     worker.wave += 1
     return has_effects
@@ -340,9 +339,9 @@ def _publish_rank(w: World, row: int, r: int, entry: int) -> None:
     pool = w.pools[worker.pool]
     pool.sample_hit_tokens += work.cache_hit_tokens
     pool.sample_total_tokens += work.cache_total_tokens
-    if w.clock.is_disaggregated == 1:
+    if w.options.is_disaggregated:
         wake_deferred(w, r)
-    if w.clock.collects_fpm == 1:
+    if w.telemetry.collects_fpm:
         write_fpm(w.fpms[r], work, worker.pass_end_ms - worker.pass_start_ms)
         w.fpms[r].published_ms = now_ms
     if is_decode:
@@ -394,9 +393,9 @@ def _process_client_signal(w: World, s: int, entry: int) -> None:
         conclude_request(w, request, status)
     if end == END_COMPLETED:
         record_completion(w.traffic[0], row)
-        if w.clock.collects_telemetry == 1:
+        if w.telemetry.is_on:
             record_completion(w.traffic[1], row)
-    if w.clock.is_disaggregated == 1:
+    if w.options.is_disaggregated:
         w.handoffs[request].decode_seq = NONE
         finish_logical_request(w, request)
 

@@ -1,7 +1,7 @@
 """Prefill-to-decode handoff: which action follows which fact, and executing them.
 
 vLLM and TensorRT-LLM compute the prompt first and then look for its destination; SGLang reserves
-the destination first (``clock.reserves_first``).
+the destination first (``options.reserves_first``).
 
 Rules: replay-runtime.md §10, §11; engine-vllm-trtllm.md §9. A handoff has at most one action at a
 time: pending, waiting for a worker of its pool, deferred until a rank's pass ends, or none. A
@@ -19,7 +19,7 @@ from aisim_gym.engine.backend import (
 )
 from aisim_gym.engine.tables import NONE
 from aisim_gym.fleet.action_queue import append_action, move_actions, pop_action, prepend_action
-from aisim_gym.fleet.event_heap import push_event
+from aisim_gym.fleet.events import EVENT_TRANSFER_END, push_event
 from aisim_gym.fleet.gauges import commit_gauges
 from aisim_gym.fleet.placement import place_in_pool
 from aisim_gym.fleet.request_seq import (
@@ -27,8 +27,9 @@ from aisim_gym.fleet.request_seq import (
     conclude_request,
     drop_request_seq,
     end_request,
+    request_room_for_seq,
 )
-from aisim_gym.fleet.room import ROOM_EVENTS, has_room_for_seq, has_room_in_cache, needs_room
+from aisim_gym.fleet.room import request_room_for_events, request_room_in_cache
 from aisim_gym.fleet.stages import drop_transfer, share_transfer, tokenize
 from aisim_gym.fleet.steady import touch_worker
 from aisim_gym.fleet.tables import (
@@ -41,7 +42,6 @@ from aisim_gym.fleet.tables import (
     ACTION_SUBMIT,
     ACTION_TRANSFER,
     DECODE,
-    EVENT_TRANSFER_END,
     PREFILL,
     QUEUE_DEFERRED,
     QUEUE_NO_WORKER,
@@ -65,7 +65,7 @@ def begin_handoff(w: World, request: int) -> None:
     handoff.decode_seq = NONE
     handoff.prefill_rank = NONE
     handoff.decode_rank = NONE
-    handoff.is_counted = 1
+    handoff.is_counted = True
     handoff.id = w.clock.handoff_count
     w.clock.handoff_count += 1
     w.clock.open_handoffs += 1
@@ -88,21 +88,21 @@ def submit_prefill(w: World, request: int) -> None:
 def source_held(w: World, request: int) -> None:
     """Take note that the prefill is done and its KV is kept."""
     w.requests[request].source_held_ms = w.clock.now_ms
-    w.handoffs[request].is_held = 1
+    w.handoffs[request].is_held = True
     _issue_next(w, request)
 
 
 @kernel
 def transfer_completed(w: World, request: int) -> None:
     """Take note that the KV has arrived."""
-    w.handoffs[request].is_transferred = 1
+    w.handoffs[request].is_transferred = True
     _issue_next(w, request)
 
 
 @kernel
 def handoff_failed(w: World, request: int) -> None:
     """Clean up both ends; the outcome of the request is already recorded."""
-    w.handoffs[request].is_cleaning_up = 1
+    w.handoffs[request].is_cleaning_up = True
     _issue_next(w, request)
 
 
@@ -121,14 +121,14 @@ def destination_reserved(w: World, s: int) -> None:
     handoff = w.handoffs[seq.request]
     w.requests[seq.request].destination_reserved_ms = w.clock.now_ms
     handoff.transferable_tokens = seq.reserved_blocks * w.engines[DECODE].block_size
-    handoff.is_reserved = 1
+    handoff.is_reserved = True
     _issue_next(w, seq.request)
 
 
 @kernel
 def finish_logical_request(w: World, request: int) -> None:
     """Take note that a request needs the fleet no more, except to clean up."""
-    w.handoffs[request].is_counted = 0
+    w.handoffs[request].is_counted = False
     _retire_if_over(w, request)
 
 
@@ -149,25 +149,24 @@ def wake_waiting_for_worker(w: World, pool_id: int) -> None:
 
 
 @kernel
-def has_room_for_action(w: World) -> bool:
+def request_room_for_action(w: World) -> bool:
     """Return whether the tables have room for whatever the first pending action needs."""
     request = w.action_queues[QUEUE_PENDING].first
     row = w.requests[request]
     action = w.handoffs[request].action
     if action == ACTION_SUBMIT:
-        return has_room_for_seq(w, PREFILL, int(row.input_tokens) + 1)
+        return request_room_for_seq(w, PREFILL, request)
     if action == ACTION_RESERVE:
-        tokens = int(row.input_tokens) + int(row.output_tokens)
         nodes = _RESERVE_NODES if len(w.nodes) > 0 else 0
-        return has_room_for_seq(w, DECODE, tokens) and has_room_in_cache(w, 0, nodes)
-    if action == ACTION_TRANSFER and w.clock.event_count + 2 >= len(w.events):
-        return needs_room(w.clock, ROOM_EVENTS, 1)
+        return request_room_for_seq(w, DECODE, request) and request_room_in_cache(w, 0, nodes)
+    if action == ACTION_TRANSFER:
+        return request_room_for_events(w, 1)
     pool_id, rank_id = _action_target(w, request)
     if rank_id == NONE:
         return True
     engine = w.engines[pool_id]
     block_rows = int(row.input_tokens) // engine.block_size + 1
-    return has_room_in_cache(w, block_rows, node_demand(w, engine, w.ranks[rank_id]))
+    return request_room_in_cache(w, block_rows, node_demand(w, engine, w.ranks[rank_id]))
 
 
 @kernel
@@ -181,7 +180,7 @@ def addresses_removed_worker(w: World) -> bool:
     _, rank_id = _action_target(w, request)
     if rank_id == NONE or w.workers[w.ranks[rank_id].worker].state != WORKER_REMOVED:
         return False
-    w.clock.failed_request = request
+    w.resume.failed_request = request
     return True
 
 
@@ -199,7 +198,7 @@ def execute_first_action(w: World) -> bool:
             return False
     elif rank_id != NONE and not source_was_refused:
         touch_worker(w, int(w.ranks[rank_id].worker))
-        if w.workers[w.ranks[rank_id].worker].is_busy == 1:
+        if w.workers[w.ranks[rank_id].worker].is_busy:
             append_action(w.action_queues[QUEUE_DEFERRED + rank_id], w.handoffs, request)
             return False
     handoff.action = 0
@@ -214,13 +213,13 @@ def execute_first_action(w: World) -> bool:
     elif action == ACTION_RELEASE:
         _leave_rank(w, rank_id, int(handoff.prefill_seq), True)
         handoff.prefill_seq = NONE
-        handoff.source_cleaned = 1
+        handoff.source_cleaned = True
         w.requests[request].source_released_ms = w.clock.now_ms
         _issue_next(w, request)
     elif action == ACTION_CANCEL_SOURCE:
         _leave_rank(w, rank_id, int(handoff.prefill_seq), False)
         handoff.prefill_seq = NONE
-        handoff.source_cleaned = 1
+        handoff.source_cleaned = True
         if source_was_refused:
             handoff.action = ACTION_CANCEL_DESTINATION
             prepend_action(w.action_queues[QUEUE_PENDING], w.handoffs, request)
@@ -229,7 +228,7 @@ def execute_first_action(w: World) -> bool:
     elif action == ACTION_CANCEL_DESTINATION:
         _leave_rank(w, rank_id, int(handoff.decode_seq), False)
         handoff.decode_seq = NONE
-        handoff.destination_cleaned = 1
+        handoff.destination_cleaned = True
         _issue_next(w, request)
         if rank_id != NONE:
             destination_reserved(w, retry_reservation(w, rank_id))
@@ -250,7 +249,7 @@ def _cancels_refused_source(w: World, request: int) -> bool:
     return bool(
         handoff.action == ACTION_CANCEL_SOURCE
         and handoff.prefill_seq == NONE
-        and w.clock.reserves_first == 1
+        and w.options.reserves_first
     )
 
 
@@ -264,31 +263,31 @@ def _issue(w: World, request: int, action: int) -> None:
 def _issue_next(w: World, request: int) -> None:
     """Issue the first action that applies now (§10.3), if any and none is under way."""
     handoff = w.handoffs[request]
-    if handoff.action != 0 or handoff.is_complete == 1:
+    if handoff.action != 0 or handoff.is_complete:
         return
-    if handoff.is_cleaning_up == 1:
-        if handoff.submit_issued == 1 and handoff.source_cleaned == 0:
+    if handoff.is_cleaning_up:
+        if handoff.submit_issued and not handoff.source_cleaned:
             _issue(w, request, ACTION_CANCEL_SOURCE)
-        elif handoff.reserve_issued == 1 and handoff.destination_cleaned == 0:
+        elif handoff.reserve_issued and not handoff.destination_cleaned:
             _issue(w, request, ACTION_CANCEL_DESTINATION)
         else:
             _issue(w, request, ACTION_COMPLETE)
-    elif handoff.submit_issued == 0 and (w.clock.reserves_first == 0 or handoff.is_reserved == 1):
-        handoff.submit_issued = 1
+    elif not handoff.submit_issued and (not w.options.reserves_first or handoff.is_reserved):
+        handoff.submit_issued = True
         _issue(w, request, ACTION_SUBMIT)
-    elif handoff.reserve_issued == 0 and (w.clock.reserves_first == 1 or handoff.is_held == 1):
-        handoff.reserve_issued = 1
+    elif not handoff.reserve_issued and (w.options.reserves_first or handoff.is_held):
+        handoff.reserve_issued = True
         _issue(w, request, ACTION_RESERVE)
-    elif handoff.is_held == 1 and handoff.is_reserved == 1 and handoff.transfer_issued == 0:
-        handoff.transfer_issued = 1
+    elif handoff.is_held and handoff.is_reserved and not handoff.transfer_issued:
+        handoff.transfer_issued = True
         _issue(w, request, ACTION_TRANSFER)
-    elif handoff.is_transferred == 1 and handoff.activate_issued == 0:
-        handoff.activate_issued = 1
+    elif handoff.is_transferred and not handoff.activate_issued:
+        handoff.activate_issued = True
         _issue(w, request, ACTION_ACTIVATE)
-    elif handoff.is_activated == 1 and handoff.release_issued == 0:
-        handoff.release_issued = 1
+    elif handoff.is_activated and not handoff.release_issued:
+        handoff.release_issued = True
         _issue(w, request, ACTION_RELEASE)
-    elif handoff.source_cleaned == 1:
+    elif handoff.source_cleaned:
         _issue(w, request, ACTION_COMPLETE)
 
 
@@ -308,16 +307,14 @@ def _action_target(w: World, request: int) -> tuple[int, int]:
 
 @kernel
 def _place_prefill(w: World, request: int) -> None:
-    """Place the prefill copy: it generates at most one token and then keeps its KV.
+    """Place the prefill copy, which keeps its KV when it ends.
 
-    A request without output has none here either, so it ends before the others of its pass.
     The copy belongs to its rank while the prompt is tokenized, so a draining worker waits for it.
     """
     handoff = w.handoffs[request]
-    row = w.requests[request]
     rank = w.ranks[place_in_pool(w, PREFILL)]
-    s = add_request_seq(w, rank.id, request, min(1, int(row.output_tokens)))
-    w.seqs[s].is_source = 1
+    s = add_request_seq(w, rank.id, request)
+    w.seqs[s].is_source = True
     handoff.prefill_seq = s
     handoff.prefill_rank = rank.id
     if tokenize(w, request, int(rank.worker)):
@@ -333,7 +330,7 @@ def _reserve_destination(w: World, request: int) -> None:
     row = w.requests[request]
     rank = w.ranks[place_in_pool(w, DECODE)]
     touch_worker(w, int(rank.worker))
-    s = add_request_seq(w, rank.id, request, int(row.output_tokens))
+    s = add_request_seq(w, rank.id, request)
     row.decode_route = rank.scheduler_id
     if not accept_destination(w, w.engines[DECODE], rank, s):
         drop_request_seq(w, s)
@@ -343,7 +340,7 @@ def _reserve_destination(w: World, request: int) -> None:
     handoff.decode_seq = s
     handoff.decode_rank = rank.id
     row.decode_scheduler = rank.scheduler_id
-    if w.workers[rank.worker].is_busy == 0:
+    if not w.workers[rank.worker].is_busy:
         destination_reserved(w, retry_reservation(w, rank.id))
     commit_gauges(w, rank.id)
     refresh_worker(w, rank.worker)
@@ -355,16 +352,16 @@ def _start_transfer(w: World, request: int) -> None:
     engine = w.engines[PREFILL]
     handoff = w.handoffs[request]
     delay_ms = 0.0
-    if engine.transfer_is_timed == 1:
+    if engine.transfer_is_timed:
         tokens = w.requests[request].input_tokens
-        if engine.transfers_missing_only == 1:
+        if engine.transfers_missing_only:
             tokens = handoff.transferable_tokens
         delay_ms = tokens * engine.transfer_bytes_per_token / (engine.transfer_gb_s * 1e9) * 1000.0
     if delay_ms <= 0.0:
         transfer_completed(w, request)
     elif not share_transfer(w, request, delay_ms):
         at_ms = w.clock.now_ms + delay_ms
-        push_event(w.clock, w.events, at_ms, EVENT_TRANSFER_END, int(handoff.id), request)
+        push_event(w, at_ms, EVENT_TRANSFER_END, int(handoff.id), request)
 
 
 @kernel
@@ -373,7 +370,7 @@ def _activate_destination(w: World, request: int) -> None:
     rank = w.ranks[handoff.decode_rank]
     activate_destination(w, w.engines[DECODE], rank, int(handoff.decode_seq))
     w.requests[request].destination_activated_ms = w.clock.now_ms
-    handoff.is_activated = 1
+    handoff.is_activated = True
     _issue_next(w, request)
     destination_reserved(w, retry_reservation(w, rank.id))
     commit_gauges(w, rank.id)
@@ -399,18 +396,18 @@ def _leave_rank(w: World, rank_id: int, s: int, has_moved: bool) -> None:
 @kernel
 def _complete(w: World, request: int) -> None:
     handoff = w.handoffs[request]
-    handoff.is_complete = 1
-    if handoff.is_cleaning_up == 1 and handoff.is_counted == 1:
+    handoff.is_complete = True
+    if handoff.is_cleaning_up and handoff.is_counted:
         conclude_request(w, request, REQUEST_CANCELED)
-        handoff.is_counted = 0
+        handoff.is_counted = False
     _retire_if_over(w, request)
 
 
 @kernel
 def _retire_if_over(w: World, request: int) -> None:
     handoff = w.handoffs[request]
-    if handoff.is_counted == 0 and handoff.is_complete == 1 and handoff.is_retired == 0:
-        handoff.is_retired = 1
+    if not handoff.is_counted and handoff.is_complete and not handoff.is_retired:
+        handoff.is_retired = True
         w.clock.open_handoffs -= 1
-        if handoff.transfer_issued == 1 and handoff.is_transferred == 0:
+        if handoff.transfer_issued and not handoff.is_transferred:
             drop_transfer(w, request)

@@ -2,7 +2,10 @@
 
 from aisim_gym.engine.backend import list_size, output_limit
 from aisim_gym.engine.seq_rows import create_seq, delete_seq
+from aisim_gym.errors import TableFullError
 from aisim_gym.fleet.arrivals import continue_session
+from aisim_gym.fleet.room import request_room_for_list
+from aisim_gym.fleet.tables import PREFILL
 from aisim_gym.fleet.world import World
 from aisim_gym.kernel import kernel
 from aisim_gym.metrics.request_times import (
@@ -14,22 +17,47 @@ from aisim_gym.metrics.request_times import (
 
 
 @kernel
-def add_request_seq(w: World, rank_id: int, request: int, max_output_tokens: int) -> int:
+def seq_needs(w: World, pool_id: int, request: int) -> tuple[int, int]:
+    """Return what a request needs in a pool: who asks for room and who takes it rely on this.
+
+    A prefill copy generates at most one token; a request without output has none there either, so
+    it ends before the others of its pass.
+
+    Returns:
+        (output tokens that its sequence may generate, elements of its block list).
+    """
+    row = w.requests[request]
+    engine = w.engines[pool_id]
+    prompt_tokens = int(row.input_tokens)
+    output_tokens = int(row.output_tokens)
+    if pool_id == PREFILL:
+        output_tokens = min(1, output_tokens)
+    limit = int(output_limit(w, engine, prompt_tokens, output_tokens))
+    return limit, int(list_size(w, engine, prompt_tokens + limit))
+
+
+@kernel
+def request_room_for_seq(w: World, pool_id: int, request: int) -> bool:
+    """Return whether the sequence of a request can be created in a pool."""
+    _, size = seq_needs(w, pool_id, request)
+    return request_room_for_list(w, size)
+
+
+@kernel
+def add_request_seq(w: World, rank_id: int, request: int) -> int:
     """Create the sequence of ``request`` on a rank, in no queue yet; return it."""
     row = w.requests[request]
     rank = w.ranks[rank_id]
-    engine = w.engines[w.workers[rank.worker].pool]
-    prompt_tokens = int(row.input_tokens)
-    limit = output_limit(w, engine, prompt_tokens, max_output_tokens)
+    limit, size = seq_needs(w, int(w.workers[rank.worker].pool), request)
     return create_seq(
         rank,
         w.seqs,
         w.arena,
         w.entries,
         w.entry_heads,
-        list_size(w, engine, prompt_tokens + limit),
+        size,
         request,
-        prompt_tokens,
+        int(row.input_tokens),
         limit,
         row.content_start,
         int(row.shared_blocks),
@@ -47,9 +75,11 @@ def drop_request_seq(w: World, s: int) -> None:
 def record_admission_of(w: World, pool_id: int, s: int) -> None:
     """Record that a rank of a pool starts to work on the request of a sequence."""
     seq = w.seqs[s]
-    pool = pool_id if w.clock.is_disaggregated == 1 else POOL_AGGREGATED
+    pool = pool_id if w.options.is_disaggregated else POOL_AGGREGATED
     record_admission(w.requests[seq.request], pool, seq.reused_tokens, w.clock.now_ms)
-    if w.clock.captures_requests == 1:
+    if w.options.captures_requests:
+        if w.clock.admission_count >= len(w.admissions):
+            raise TableFullError("admissions")
         admission = w.admissions[w.clock.admission_count]
         admission.request = seq.request
         admission.pool = pool

@@ -1,47 +1,111 @@
 """Room in the tables: compiled code asks before it acts, Python grows them between calls.
 
-A check that fails leaves kind and amount in the clock; the step that needs the room is then
-entered again. So no table has a fixed limit and nothing is done halfway.
+A request that fails leaves table and amount behind; the step that needs the room is then entered
+again. So no table has a fixed limit and nothing is done halfway. Who asks and who takes rely on the
+same functions: for sequences :func:`~aisim_gym.fleet.request_seq.seq_needs`, for blocks and nodes
+the demand of the scheduler, which a checked build enforces row by row (``arena.block_grant``).
 """
 
-from aisim_gym.engine.backend import list_size
-from aisim_gym.engine.seq_rows import seq_fits
-from aisim_gym.fleet.tables import ClockRow
+from aisim_gym.engine.slices import slice_fits
+from aisim_gym.fleet.events import EVENTS
 from aisim_gym.fleet.world import World
 from aisim_gym.kernel import kernel
+from aisim_gym.table_shapes import declarations
+from aisim_gym.tables import IS_CHECKED
 
-ROOM_SEQS, ROOM_BLOCKS, ROOM_EVENTS, ROOM_ADMISSIONS, ROOM_OPERATIONS = 1, 2, 3, 4, 5
-ROOM_BREAKS, ROOM_NODES, ROOM_LOG = 6, 7, 8
+_NUMBERS = {name: declared.number for name, declared in declarations(World).items()}
+
+SEQS, ENTRIES, BLOCKS, NODES, EVENT_ROWS, ADMISSIONS, OPERATIONS, BREAKS, LOG_ENTRIES = (
+    _NUMBERS[name]
+    for name in (
+        "seqs",
+        "entries",
+        "blocks",
+        "nodes",
+        "events",
+        "admissions",
+        "operations",
+        "breaks",
+        "log_entries",
+    )
+)
+WORKERS, RANKS = _NUMBERS["workers"], _NUMBERS["ranks"]
+"""Numbers of the tables that grow."""
 
 
 @kernel
-def needs_room(clock: ClockRow, kind: int, amount: int) -> bool:
-    """Ask for ``amount`` more elements of a table; always False, for the caller to return."""
-    clock.room_kind = kind
-    clock.room_amount = amount
+def request_rows(w: World, table: int, amount: int) -> bool:
+    """Record a request for more rows of a table and return False.
+
+    Args:
+        w: Modified in place.
+        table: Its number.
+        amount: Rows needed beside those there are; of ``WORKERS`` and ``RANKS``, how many there
+            must be.
+    """
+    w.resume.room_table = table
+    w.resume.room_amount = amount
     return False
 
 
 @kernel
-def has_room_for_seq(w: World, pool_id: int, tokens: int) -> bool:
-    """Return whether a sequence of ``tokens`` (prompt + output) can be created."""
-    size = list_size(w, w.engines[pool_id], tokens)
-    return seq_fits(w.arena, w.entries, w.entry_heads, size) or needs_room(w.clock, ROOM_SEQS, size)
+def request_room_for_list(w: World, list_size: int) -> bool:
+    """Return whether a sequence that lists so many blocks can be created."""
+    if w.arena.seq_free_count == 0:
+        return request_rows(w, SEQS, 1)
+    return slice_fits(w.entries, w.entry_heads, list_size) or request_rows(
+        w, ENTRIES, 2 * list_size
+    )
 
 
 @kernel
-def has_room_in_cache(w: World, block_rows: int, node_rows: int) -> bool:
-    """Return whether so many rows of the block table and of the node table are free."""
+def request_room_in_cache(w: World, block_rows: int, node_rows: int) -> bool:
+    """Return whether so many rows of the block table and of the node table are free.
+
+    The step that comes next may take as many, but no more.
+    """
     if w.arena.block_free_count < block_rows:
-        return needs_room(w.clock, ROOM_BLOCKS, block_rows)
+        return request_rows(w, BLOCKS, block_rows - w.arena.block_free_count)
     if w.arena.node_free_count < node_rows:
-        return needs_room(w.clock, ROOM_NODES, node_rows)
+        return request_rows(w, NODES, node_rows - w.arena.node_free_count)
+    if IS_CHECKED:
+        w.arena.block_grant = block_rows
+        w.arena.node_grant = node_rows
     return True
 
 
 @kernel
-def has_room_for_operations(w: World, count: int) -> bool:
+def request_room_for_operations(w: World, count: int) -> bool:
     """Return whether ``count`` lifecycle operations can be recorded."""
-    if w.clock.operation_count + count <= len(w.operations):
+    if not w.options.captures_operations or w.clock.operation_count + count <= len(w.operations):
         return True
-    return needs_room(w.clock, ROOM_OPERATIONS, count)
+    return request_rows(w, OPERATIONS, count)
+
+
+@kernel
+def request_room_for_events(w: World, count: int) -> bool:
+    """Return whether ``count`` more events can be added."""
+    if w.heaps[EVENTS].count + count <= len(w.events):
+        return True
+    return request_rows(w, EVENT_ROWS, count)
+
+
+@kernel
+def request_room_for_admissions(w: World, count: int) -> bool:
+    """Return whether ``count`` more admissions can be recorded."""
+    if not w.options.captures_requests or w.clock.admission_count + count <= len(w.admissions):
+        return True
+    return request_rows(w, ADMISSIONS, count)
+
+
+@kernel
+def request_room_for_workers(w: World, prefill: int, decode: int) -> bool:
+    """Return whether so many more workers of each pool, and their ranks, can be created."""
+    num_workers = w.pools[0].num_workers + w.pools[1].num_workers + prefill + decode
+    if num_workers > len(w.workers):
+        return request_rows(w, WORKERS, num_workers)
+    num_ranks = w.pools[0].num_ranks + w.pools[1].num_ranks
+    num_ranks += prefill * w.engines[0].dp_size + decode * w.engines[1].dp_size
+    if num_ranks > len(w.ranks):
+        return request_rows(w, RANKS, num_ranks)
+    return True

@@ -3,12 +3,15 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from aisim_gym.errors import TableFullError
 from aisim_gym.kernel import kernel
 
 
 @kernel
 def insert_ascending(roster: NDArray[np.int64], count: int, worker: int) -> None:
     """Insert ``worker`` into the first ``count`` entries, which ascend."""
+    if count >= len(roster):
+        raise TableFullError("rosters")
     at = count
     while at > 0 and roster[at - 1] > worker:
         roster[at] = roster[at - 1]
@@ -29,6 +32,8 @@ def remove_ascending(roster: NDArray[np.int64], count: int, worker: int) -> None
 @kernel
 def heap_push(roster: NDArray[np.int64], count: int, worker: int) -> None:
     """Add ``worker`` to a binary heap of ``count`` entries."""
+    if count >= len(roster):
+        raise TableFullError("rosters")
     at = count
     while at > 0 and roster[(at - 1) // 2] > worker:
         roster[at] = roster[(at - 1) // 2]

@@ -5,10 +5,15 @@ and has its step in the settle loop (§5). What is off takes no time and is neve
 """
 
 from aisim_gym.engine.tables import NONE
-from aisim_gym.fleet.encoder import enter_encoder, next_encoder_ms, start_batches
+from aisim_gym.fleet.encoder import enter_encoder, next_batch_ms, start_batches
+from aisim_gym.fleet.events import (
+    FIRST_STAGE,
+    next_leaving_ms,
+    pop_leaving,
+    push_leaving,
+)
 from aisim_gym.fleet.server_stage import receive_output, serve
 from aisim_gym.fleet.tables import DECODE, DETOKENIZING, ENCODING, PREFILL, TOKENIZING
-from aisim_gym.fleet.timers import next_timer_ms, pop_timer, start_timer
 from aisim_gym.fleet.transfer_links import (
     cancel_transfer,
     next_transfer_ms,
@@ -28,7 +33,7 @@ def tokenize(w: World, request: int, worker: int) -> bool:
     now_ms, tokens = w.clock.now_ms, int(w.requests[request].input_tokens)
     ready_ms = serve(stage, w.server_free_ms[worker], tokens, now_ms)
     if ready_ms > now_ms:
-        _leave_stage_at(w, TOKENIZING, ready_ms, request)
+        push_leaving(w, TOKENIZING, ready_ms, request)
         return True
     w.stage_times[request].tokenized_ms = now_ms
     return False
@@ -37,7 +42,7 @@ def tokenize(w: World, request: int, worker: int) -> bool:
 @kernel
 def pop_tokenized(w: World) -> int:
     """Return a request whose prompt is ready now, each once, or ``NONE``."""
-    request = _pop_leaving(w, TOKENIZING)
+    request = pop_leaving(w, TOKENIZING)
     if request != NONE:
         w.stage_times[request].tokenized_ms = w.clock.now_ms
     return request
@@ -56,13 +61,13 @@ def detokenize(w: World, request: int, worker: int, tokens: int) -> float:
 @kernel
 def await_receipt(w: World, request: int, at_ms: float) -> None:
     """Take note that the client receives the last output of a request later."""
-    _leave_stage_at(w, DETOKENIZING, at_ms, request)
+    push_leaving(w, DETOKENIZING, at_ms, request)
 
 
 @kernel
 def pop_received(w: World) -> int:
     """Return a request whose last output is received now, each once, or ``NONE``."""
-    return _pop_leaving(w, DETOKENIZING)
+    return pop_leaving(w, DETOKENIZING)
 
 
 @kernel
@@ -82,11 +87,11 @@ def pop_encoded(w: World) -> int:
         w.encoder_free_ms,
         w.encoder_forward_ms,
         w.encoder_queue,
-        w.stage_heaps[ENCODING],
+        w.heaps[FIRST_STAGE + ENCODING],
         w.stage_timers[ENCODING],
         w.clock.now_ms,
     )
-    request = _pop_leaving(w, ENCODING)
+    request = pop_leaving(w, ENCODING)
     if request != NONE:
         w.stage_times[request].encoder_ready_ms = w.clock.now_ms
     return request
@@ -127,21 +132,9 @@ def pop_transferred(w: World) -> int:
 def next_stage_ms(w: World) -> float:
     """Return when any of this happens next by itself, +inf if never."""
     return min(
-        next_timer_ms(w.stage_heaps[TOKENIZING], w.stage_timers[TOKENIZING]),
-        next_timer_ms(w.stage_heaps[DETOKENIZING], w.stage_timers[DETOKENIZING]),
-        next_encoder_ms(
-            w.encoder, w.encoder_free_ms, w.stage_heaps[ENCODING], w.stage_timers[ENCODING]
-        ),
+        next_leaving_ms(w, TOKENIZING),
+        next_leaving_ms(w, DETOKENIZING),
+        next_leaving_ms(w, ENCODING),
+        next_batch_ms(w.encoder, w.encoder_free_ms),
         next_transfer_ms(w.transfer_set),
     )
-
-
-@kernel
-def _leave_stage_at(w: World, stage: int, at_ms: float, request: int) -> None:
-    """Let a request leave a stage later; there is room, as it is there only once."""
-    start_timer(w.stage_heaps[stage], w.stage_timers[stage], at_ms, request)
-
-
-@kernel
-def _pop_leaving(w: World, stage: int) -> int:
-    return pop_timer(w.stage_heaps[stage], w.stage_timers[stage], w.clock.now_ms)

@@ -12,7 +12,7 @@ needs to know. There are three degrees:
 * *ended*: its event is due. Its sequences and blocks catch up, and from here the last pass ends
   like any other.
 
-All of it gives exactly what running pass by pass gives; ``clock.fast_forwards`` chooses.
+All of it gives exactly what running pass by pass gives; ``options.fast_forwards`` chooses.
 """
 
 import math
@@ -44,16 +44,17 @@ from aisim_gym.engine.timing_table import (
     cell_end,
     clamped,
 )
+from aisim_gym.fleet.events import advance_pass_end, remove_pass_end
 from aisim_gym.fleet.gauges import commit_gauges
-from aisim_gym.fleet.pass_ends import advance_pass_end, remove_pass_end
 from aisim_gym.fleet.request_seq import record_admission_of
-from aisim_gym.fleet.room import has_room_in_cache
+from aisim_gym.fleet.room import request_room_in_cache
 from aisim_gym.fleet.tables import DECODE, PREFILL, ROSTER_LIVE, PoolRow
-from aisim_gym.fleet.token_stream import has_room_in_log, show_tokens, start_stream
+from aisim_gym.fleet.token_stream import request_room_in_log, show_tokens, start_stream
 from aisim_gym.fleet.worker_life import is_rank_startable, refresh_worker
 from aisim_gym.fleet.world import World
 from aisim_gym.kernel import kernel
 from aisim_gym.metrics.token_log import entry_row
+from aisim_gym.tables import IS_CHECKED
 
 MAX_PASSES = 1024
 """Passes that are planned at a time, at most."""
@@ -68,7 +69,7 @@ def plan_decode(w: World, row: int) -> int:
     worker = w.workers[row]
     if (
         worker.pool != DECODE
-        or w.clock.fast_forwards == 0
+        or not w.options.fast_forwards
         or _somebody_is_deferred(w.pools[PREFILL])
         or _somebody_is_deferred(w.pools[DECODE])
         or w.server_stages[DECODE].num_servers > 0
@@ -78,7 +79,7 @@ def plan_decode(w: World, row: int) -> int:
     last_entry = int(w.token_logs[row].next) - 1
     passes = MAX_PASSES
     # Gauges show at once what a pass takes and gives back: one that ends requests is not put off.
-    ends_apart = w.clock.collects_telemetry
+    ends_apart = int(w.telemetry.is_on)
     for r in range(worker.first_rank, worker.first_rank + engine.dp_size):
         if _reserves_next(w, r):
             return 0
@@ -88,7 +89,7 @@ def plan_decode(w: World, row: int) -> int:
             if passes <= 0:
                 return 0
     worker.steady_block_rows, worker.steady_node_rows = _rows_for_passes(w, row, passes)
-    if not has_room_in_log(w, row, passes) or not has_room_in_cache(
+    if not request_room_in_log(w, row, passes) or not request_room_in_cache(
         w, worker.steady_block_rows, worker.steady_node_rows
     ):
         return NONE
@@ -100,7 +101,7 @@ def start_decode(w: World, row: int, passes: int) -> float:
     """Start so many planned passes at once; return when the last one ends, for its event."""
     worker = w.workers[row]
     engine = w.engines[worker.pool]
-    worker.is_busy = 1
+    worker.is_busy = True
     worker.steady_passes = passes
     worker.steady_start_ms = w.clock.now_ms
     worker.steady_entry = w.token_logs[row].next
@@ -108,6 +109,9 @@ def start_decode(w: World, row: int, passes: int) -> float:
     worker.steady_applied = 0
     w.arena.block_free_count -= worker.steady_block_rows  # set aside
     w.arena.node_free_count -= worker.steady_node_rows
+    if IS_CHECKED:
+        worker.steady_block_grant = worker.steady_block_rows
+        worker.steady_node_grant = worker.steady_node_rows
     for r in range(worker.first_rank, worker.first_rank + engine.dp_size):
         rank = w.ranks[r]
         work = w.passes[r]
@@ -123,7 +127,7 @@ def start_decode(w: World, row: int, passes: int) -> float:
             record_admission_of(w, int(worker.pool), s)
             s = w.seqs[s].admit_next
         count = w.queues[QUEUES_PER_RANK * r + RUNNING].count
-        rank.is_capacity_bound = 1 if w.queues[QUEUES_PER_RANK * r + WAITING].count > 0 else 0
+        rank.is_capacity_bound = bool(w.queues[QUEUES_PER_RANK * r + WAITING].count > 0)
         work.budget -= count
         work.num_decode = count
         work.timed_decodes = count
@@ -141,15 +145,15 @@ def touch_worker(w: World, row: int) -> None:
     if worker.steady_passes == 0:
         return
     ended = _count_ended(w, row, w.clock.now_ms)
-    if ended > 0 and w.clock.is_driven == 0 and _end_ms(w, row, ended) == w.clock.now_ms:
+    if ended > 0 and not w.resume.is_driven and _end_ms(w, row, ended) == w.clock.now_ms:
         _sync_worker(w, row, ended)
         _catch_up(w, row, ended)
-        worker.is_busy = 0
-        remove_pass_end(w.clock, w.pass_ends, w.workers, row)
+        worker.is_busy = False
+        remove_pass_end(w, row)
         refresh_worker(w, row)
         return
     _cut_short(w, row, ended)
-    if w.clock.collects_telemetry == 1:  # gauges will include what the pass in flight has taken
+    if w.telemetry.is_on:  # gauges will include what the pass in flight has taken
         _sync_worker(w, row, ended)
         _apply(w, row, ended + 1)
 
@@ -195,7 +199,7 @@ def end_decode(w: World, row: int) -> int:
     log.next += 1
     _put_in_flight(w, row, passes)
     _catch_up(w, row, passes)
-    worker.steady_stale_rows = 1
+    worker.steady_stale_rows = True
     for r in range(worker.first_rank, worker.first_rank + engine.dp_size):
         _sum_pass(w, r, passes)
         w.passes[r].signal_count = w.passes[r].num_decode
@@ -221,9 +225,9 @@ def show_all_tokens(w: World, row: int) -> None:
     its own tells of its tokens itself, so this comes before.
     """
     worker = w.workers[row]
-    if worker.steady_stale_rows == 0:
+    if not worker.steady_stale_rows:
         return
-    worker.steady_stale_rows = 0
+    worker.steady_stale_rows = False
     entry = int(w.token_logs[row].next) - 1
     fresh = 0
     if worker.steady_passes > 0:
@@ -252,7 +256,7 @@ def last_hidden_end_ms(w: World, until_ms: float) -> float:
 
 @kernel
 def _somebody_is_deferred(pool: PoolRow) -> bool:
-    return bool(pool.deferred_count > 0 or pool.had_deferred == 1)
+    return bool(pool.deferred_count > 0 or pool.had_deferred)
 
 
 @kernel
@@ -341,12 +345,12 @@ def _write_ends_by_table(w: World, row: int, passes: int) -> int:
     log_start, mask, entry = int(log.start), int(log.capacity) - 1, int(log.next)
     grids, grid = w.timing_grids, int(engine.decode_grid)
     rows, columns = int(engine.decode_rows), int(engine.decode_columns)
-    clamps, floor_ms = engine.table_clamps == 1, engine.decode_floor_ms
+    clamps, floor_ms = engine.table_clamps, engine.decode_floor_ms
     speedup = engine.decode_speedup
     count = int(w.ranks[worker.first_rank].steady_seqs)
     tokens = int(w.ranks[worker.first_rank].steady_tokens)
-    growth = 0.0 if engine.table_rows_are_seqs == 1 else float(count)
-    x = float(count if engine.table_rows_are_seqs == 1 else tokens)
+    growth = 0.0 if engine.table_rows_are_seqs else float(count)
+    x = float(count if engine.table_rows_are_seqs else tokens)
     y = float(tokens // count)
     edges = cell_edges(grids, grid, rows, columns, 0, 0)
     x_end, y_end = -math.inf, -math.inf
@@ -407,7 +411,7 @@ def _cut_short(w: World, row: int, ended: int) -> None:
     worker = w.workers[row]
     if ended + 1 < worker.steady_passes:
         worker.steady_passes = ended + 1
-        advance_pass_end(w.pass_ends, w.workers, row, _end_ms(w, row, ended + 1))
+        advance_pass_end(w, row, _end_ms(w, row, ended + 1))
 
 
 @kernel
@@ -443,15 +447,15 @@ def _sync_worker(w: World, row: int, passes: int) -> None:
     _publish(w, row, passes)
     _put_in_flight(w, row, passes)
     wall_ms = worker.pass_end_ms - worker.pass_start_ms
-    if w.clock.collects_telemetry == 1:
+    if w.telemetry.is_on:
         _apply(w, row, passes)
     for r in range(worker.first_rank, worker.first_rank + w.engines[worker.pool].dp_size):
         _sum_pass(w, r, passes)
-        if w.clock.collects_fpm == 1:
+        if w.telemetry.collects_fpm:
             write_fpm(w.fpms[r], w.passes[r], wall_ms)
             w.fpms[r].published_ms = worker.pass_end_ms
         commit_gauges(w, r)
-    worker.steady_stale_rows = 1
+    worker.steady_stale_rows = True
     show_all_tokens(w, row)
     if passes < worker.steady_passes:
         _put_in_flight(w, row, passes + 1)
@@ -477,8 +481,20 @@ def _apply(w: World, row: int, passes: int) -> None:
     last_entry = int(w.token_logs[row].next) - 1
     fresh = passes - int(worker.steady_applied)
     worker.steady_applied = passes
+    if IS_CHECKED:
+        _swap_grants(w, row)
     for r in range(worker.first_rank, worker.first_rank + engine.dp_size):
         advance_decodes(w, engine, w.ranks[r], w.passes[r], fresh, last_entry)
+    if IS_CHECKED:
+        _swap_grants(w, row)
+
+
+@kernel
+def _swap_grants(w: World, row: int) -> None:
+    """Let what a worker has set aside be what the next step may take, or put it back."""
+    worker, arena = w.workers[row], w.arena
+    worker.steady_block_grant, arena.block_grant = arena.block_grant, worker.steady_block_grant
+    worker.steady_node_grant, arena.node_grant = arena.node_grant, worker.steady_node_grant
 
 
 @kernel

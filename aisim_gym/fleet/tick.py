@@ -6,11 +6,16 @@ Rules: replay-runtime.md §13.3, §14.2, §14.3, §7.3.
 import math
 
 from aisim_gym.engine.fpm import write_idle_fpm
-from aisim_gym.fleet.event_heap import push_event
+from aisim_gym.fleet.events import EVENT_TICK, num_busy_workers, push_event
 from aisim_gym.fleet.handoff import wake_waiting_for_worker
+from aisim_gym.fleet.room import (
+    request_room_for_events,
+    request_room_for_operations,
+    request_room_for_workers,
+)
 from aisim_gym.fleet.tables import (
     DECODE,
-    EVENT_TICK,
+    NUM_POOLS,
     PREFILL,
     ROSTER_LIVE,
     WORKER_ACTIVE,
@@ -36,7 +41,7 @@ def is_workload_done(w: World) -> bool:
     return bool(
         clock.in_flight == 0
         and clock.sources_left == 0
-        and clock.busy_workers == 0
+        and num_busy_workers(w) == 0
         and clock.transfers == 0
         and clock.open_handoffs == 0
     )
@@ -52,7 +57,7 @@ def prepare_metrics(w: World, pool_id: int) -> None:
         for r in range(worker.first_rank, worker.first_rank + dp_size):
             fpm = w.fpms[r]
             if worker.state != WORKER_ACTIVE:
-                fpm.is_new = 0
+                fpm.is_new = False
                 fpm.published_ms = -1.0
                 continue
             if fpm.published_ms < 0.0:
@@ -74,52 +79,57 @@ def apply_decision(w: World, target_prefill: int, target_decode: int, next_tick_
         next_tick_ms: Next tick; not finite or not in the future means no more ticks.
 
     Returns:
-        ``APPLIED``; ``NO_TICK`` if no tick waits; ``NO_ROOM`` if there is no room for so many more
-        workers.
+        ``APPLIED``; ``NO_TICK`` if no tick waits; ``NO_ROOM`` if a table must grow first.
     """
     clock = w.clock
-    if clock.tick_shown == 0:
+    if not clock.tick_shown:
         return NO_TICK
-    if not _has_room_for_workers(w, target_prefill, target_decode):
+    if not _request_room_for_decision(w, target_prefill, target_decode):
         return NO_ROOM
     for pool_id in range(PREFILL, DECODE + 1):
         for i in range(w.pools[pool_id].live_count):
             worker = w.workers[w.rosters[ROSTER_LIVE + pool_id, i]]
             for r in range(worker.first_rank, worker.first_rank + w.engines[pool_id].dp_size):
-                w.fpms[r].is_new = 0
+                w.fpms[r].is_new = False
     restart_window(w.traffic[0], clock.now_ms)
-    if clock.is_disaggregated == 1 and target_prefill != KEEP:
+    if w.options.is_disaggregated and target_prefill != KEEP:
         _scale(w, PREFILL, target_prefill)
     if target_decode != KEEP:
         _scale(w, DECODE, target_decode)
     if math.isfinite(next_tick_ms) and next_tick_ms > clock.now_ms and not is_workload_done(w):
-        push_event(clock, w.events, next_tick_ms, EVENT_TICK, 0, 0)
+        push_event(w, next_tick_ms, EVENT_TICK, 0, 0)
     else:
-        clock.collects_fpm = 0
+        end_ticks(w)
     clock.tick_ordinal += 1
-    clock.tick_shown = 0
-    clock.changed = 1
+    clock.tick_shown = False
+    w.resume.changed = True
     return APPLIED
 
 
 @kernel
-def _has_room_for_workers(w: World, target_prefill: int, target_decode: int) -> bool:
-    """Return whether ``WorldState.make_room_for_workers`` would have nothing to do."""
-    clock, prefill_pool, decode_pool = w.clock, w.pools[PREFILL], w.pools[DECODE]
-    prefill = missing_workers(w, PREFILL, target_prefill)
-    decode = missing_workers(w, DECODE, target_decode)
-    ranks = prefill * w.engines[PREFILL].dp_size + decode * w.engines[DECODE].dp_size
+def end_ticks(w: World) -> None:
+    """Take note that no tick comes any more, so that nobody reads forward-pass metrics."""
+    w.clock.ticks_are_over = True
+    w.telemetry.collects_fpm = False
+
+
+@kernel
+def _request_room_for_decision(w: World, target_prefill: int, target_decode: int) -> bool:
+    """Return whether workers can be added, their starts and the next tick be events."""
+    prefill = _missing_workers(w, PREFILL, target_prefill)
+    decode = _missing_workers(w, DECODE, target_decode)
     return bool(
-        prefill_pool.num_workers + decode_pool.num_workers + prefill + decode <= len(w.workers)
-        and prefill_pool.num_ranks + decode_pool.num_ranks + ranks <= len(w.ranks)
-        and clock.event_count + prefill + decode + 4 <= len(w.events)
-        and clock.operation_count + 2 <= len(w.operations)
+        request_room_for_workers(w, prefill, decode)
+        and request_room_for_events(w, prefill + decode + 1)
+        and request_room_for_operations(w, NUM_POOLS)
     )
 
 
 @kernel
-def missing_workers(w: World, pool_id: int, target: int) -> int:
+def _missing_workers(w: World, pool_id: int, target: int) -> int:
     """Return how many workers a target, or ``KEEP``, adds to a pool."""
+    if pool_id == PREFILL and not w.options.is_disaggregated:
+        return 0
     pool = w.pools[pool_id]
     return max(0, target - (pool.active_count + pool.starting_count))
 
@@ -128,5 +138,5 @@ def missing_workers(w: World, pool_id: int, target: int) -> int:
 def _scale(w: World, pool_id: int, target: int) -> None:
     active_before = w.pools[pool_id].active_count
     apply_target(w, pool_id, target, w.clock.tick_ordinal)
-    if w.clock.is_disaggregated == 1 and w.pools[pool_id].active_count > active_before:
+    if w.options.is_disaggregated and w.pools[pool_id].active_count > active_before:
         wake_waiting_for_worker(w, pool_id)

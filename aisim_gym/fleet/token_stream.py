@@ -7,7 +7,7 @@ Any other is a break in the stream of its request (:mod:`~aisim_gym.metrics.requ
 import math
 
 from aisim_gym.engine.tables import NONE, QUEUES_PER_RANK, RUNNING, WAITING
-from aisim_gym.fleet.room import ROOM_LOG, needs_room
+from aisim_gym.fleet.room import LOG_ENTRIES, request_rows
 from aisim_gym.fleet.tables import DECODE, PREFILL
 from aisim_gym.fleet.world import World
 from aisim_gym.kernel import kernel
@@ -27,7 +27,7 @@ SMALLEST_LOG = 512
 
 
 @kernel
-def has_room_in_log(w: World, row: int, count: int) -> bool:
+def request_room_in_log(w: World, row: int, count: int) -> bool:
     """Return whether a worker's log has room for so many entries, settling old ones if need be."""
     log = w.token_logs[row]
     if free_entries(log) >= count:
@@ -40,7 +40,7 @@ def has_room_in_log(w: World, row: int, count: int) -> bool:
     while size - (log.next - log.first) - 1 < count:
         size *= 2
     if w.clock.log_rows + size > len(w.log_entries):
-        return needs_room(w.clock, ROOM_LOG, size)
+        return request_rows(w, LOG_ENTRIES, w.clock.log_rows + size - len(w.log_entries))
     move_log(log, w.log_entries, int(w.clock.log_rows), size)
     w.clock.log_rows += size
     return True
@@ -106,7 +106,7 @@ def send_tokens(w: World, s: int, entry: int, received_ms: float) -> None:
         seq.first_entry = entry
         seq.oldest_entry = entry
     elif entry == NONE or seq.last_entry == NONE or seq.last_entry < entry - 1:
-        if w.clock.captures_gaps == 1:
+        if w.options.captures_gaps:
             _break_stream(w, s, received_ms)
         seq.first_entry = entry
         if seq.oldest_entry == NONE:
@@ -152,7 +152,7 @@ def _show_first_tokens(w: World, s: int, tokens: int) -> None:
 def close_stream(w: World, s: int) -> None:
     """Count the gaps between the tokens of a request that has completed."""
     seq = w.seqs[s]
-    if seq.oldest_entry == NONE or w.clock.captures_gaps == 0:
+    if seq.oldest_entry == NONE or not w.options.captures_gaps:
         return
     log = w.token_logs[w.ranks[seq.rank].worker]
     weigh_broken_streams(w.requests[seq.request], w.breaks, log, w.log_entries)
@@ -205,7 +205,7 @@ def _oldest_needed_entry(w: World, row: int) -> int:
 
 @kernel
 def _settle(w: World, row: int, before: int, is_final: bool) -> None:
-    if w.clock.captures_gaps == 0:
+    if not w.options.captures_gaps:
         drop_entries(w.token_logs[row], before)
         return
     settle_entries(

@@ -17,8 +17,9 @@ import math
 from typing import Protocol
 
 from aisim_gym.engine.tables import NONE
+from aisim_gym.errors import TableFullError
 from aisim_gym.kernel import kernel
-from aisim_gym.tables import F8, I8, Table
+from aisim_gym.tables import B1, F8, I8, Table
 
 
 class TransferSetRow(Protocol):
@@ -28,13 +29,13 @@ class TransferSetRow(Protocol):
     next_end_ms: F8  # of the first transfer to end, +inf if there is none
     num_transfers: I8
     num_rows: I8  # of the table, as far as it was ever used
-    is_stale: I8  # 1: the rates are not yet those of the transfers that run
+    is_stale: B1  # 1: the rates are not yet those of the transfers that run
 
 
 class TransferRow(Protocol):
     """One transfer."""
 
-    is_running: I8  # 0: the row is free
+    is_running: B1  # 0: the row is free
     request: I8
     handoff_id: I8
     sender: I8  # rank row of the prefill end
@@ -78,13 +79,15 @@ def start_transfer(
         now_ms: Start.
     """
     at = 0
-    while at < state.num_rows and transfers[at].is_running == 1:
+    while at < state.num_rows and transfers[at].is_running:
         at += 1
+    if at >= len(transfers):
+        raise TableFullError("transfers")
     state.num_rows = max(state.num_rows, at + 1)
     state.num_transfers += 1
-    state.is_stale = 1
+    state.is_stale = True
     transfer = transfers[at]
-    transfer.is_running = 1
+    transfer.is_running = True
     transfer.request = request
     transfer.handoff_id = handoff_id
     transfer.sender = sender
@@ -99,7 +102,7 @@ def start_transfer(
 def cancel_transfer(state: TransferSetRow, transfers: Table[TransferRow], request: int) -> bool:
     """Forget the transfer of a request, also if it is due; return whether there was one."""
     for i in range(state.num_rows):
-        if transfers[i].is_running == 1 and transfers[i].request == request:
+        if transfers[i].is_running and transfers[i].request == request:
             _remove(state, transfers, i)
             return True
     return False
@@ -123,11 +126,11 @@ def pop_transfer(
         links: By rank row.
         now_ms: No transfer ended before.
     """
-    while state.is_stale == 1 or next_transfer_ms(state) <= now_ms:
+    while state.is_stale or next_transfer_ms(state) <= now_ms:
         first = NONE
         for i in range(state.num_rows):
             if (
-                transfers[i].is_running == 1
+                transfers[i].is_running
                 and transfers[i].end_ms <= now_ms
                 and (first == NONE or transfers[i].handoff_id < transfers[first].handoff_id)
             ):
@@ -141,9 +144,9 @@ def pop_transfer(
 
 @kernel
 def _remove(state: TransferSetRow, transfers: Table[TransferRow], at: int) -> None:
-    transfers[at].is_running = 0
+    transfers[at].is_running = False
     state.num_transfers -= 1
-    state.is_stale = 1
+    state.is_stale = True
 
 
 @kernel
@@ -152,11 +155,11 @@ def _share_links(
 ) -> None:
     """Give every transfer its fair rate; a new rate moves its end."""
     _find_fair_rates(state, transfers, links)
-    state.is_stale = 0
+    state.is_stale = False
     state.next_end_ms = math.inf
     for i in range(state.num_rows):
         transfer = transfers[i]
-        if transfer.is_running == 0:
+        if not transfer.is_running:
             continue
         if transfer.fair_rate != transfer.rate:
             done_ms = transfer.rate * (now_ms - transfer.since_ms)
@@ -182,7 +185,7 @@ def _find_fair_rates(
         least = _share_out(state, transfers, links)
         for i in range(state.num_rows):
             transfer = transfers[i]
-            if transfer.is_running == 0 or transfer.fair_rate >= 0.0:
+            if not transfer.is_running or transfer.fair_rate >= 0.0:
                 continue
             sending = links[transfer.sender]
             receiving = links[transfer.receiver]
@@ -205,7 +208,7 @@ def _open_links(
         links[transfers[i].receiver].num_open = 0
     for i in range(state.num_rows):
         transfer = transfers[i]
-        if transfer.is_running == 0:
+        if not transfer.is_running:
             continue
         transfer.fair_rate = -1.0
         links[transfer.sender].free_rate = 1.0
@@ -222,7 +225,7 @@ def _share_out(
     least = math.inf
     for i in range(state.num_rows):
         transfer = transfers[i]
-        if transfer.is_running == 0 or transfer.fair_rate >= 0.0:
+        if not transfer.is_running or transfer.fair_rate >= 0.0:
             continue
         sending = links[transfer.sender]
         receiving = links[transfer.receiver]

@@ -4,15 +4,14 @@ Rules: replay-runtime.md §6.1, §6.3, §6.7, §7, §8.
 """
 
 from aisim_gym.engine.tables import NONE, PREBUILT, QUEUES_PER_RANK, RUNNING, WAITING
+from aisim_gym.errors import TableFullError
 from aisim_gym.fleet.action_queue import clear_queue
-from aisim_gym.fleet.event_heap import push_event
-from aisim_gym.fleet.pass_ends import event_identity
+from aisim_gym.fleet.events import EVENT_WORKER_READY, push_event, worker_order
 from aisim_gym.fleet.rosters import heap_push, insert_ascending, remove_ascending
 from aisim_gym.fleet.tables import (
     CAUSE_DRAINED,
     CAUSE_PLANNER,
     CAUSE_READY,
-    EVENT_WORKER_READY,
     QUEUE_DEFERRED,
     ROSTER_ACTIVE,
     ROSTER_LIVE,
@@ -40,6 +39,10 @@ def create_worker(w: World, pool_id: int, state: int, operation: int) -> int:
     pool = w.pools[pool_id]
     row = w.pools[0].num_workers + w.pools[1].num_workers
     rank_row = w.pools[0].num_ranks + w.pools[1].num_ranks
+    if row >= len(w.workers):
+        raise TableFullError("workers")
+    if rank_row + w.engines[pool_id].dp_size > len(w.ranks):
+        raise TableFullError("ranks")
     worker = w.workers[row]
     worker.pool = pool_id
     worker.id = pool.num_workers
@@ -99,7 +102,7 @@ def activate_worker(w: World, row: int, operation: int) -> None:
     pool.starting_count -= 1
     insert_ascending(w.rosters[ROSTER_ACTIVE + worker.pool], pool.active_count, row)
     pool.active_count += 1
-    if w.clock.collects_fpm == 1:
+    if w.telemetry.collects_fpm:
         for r in range(worker.first_rank, worker.first_rank + w.engines[worker.pool].dp_size):
             if w.fpms[r].published_ms < 0.0:
                 w.fpms[r].published_ms = w.clock.now_ms
@@ -126,14 +129,8 @@ def apply_target(w: World, pool_id: int, target: int, tick_ordinal: int) -> None
         for _ in range(target - effective):
             if startup_ms > 0.0:
                 row = create_worker(w, pool_id, WORKER_STARTING, operation)
-                push_event(
-                    w.clock,
-                    w.events,
-                    w.clock.now_ms + startup_ms,
-                    EVENT_WORKER_READY,
-                    event_identity(pool_id, w.workers[row].id),
-                    row,
-                )
+                order = worker_order(pool_id, w.workers[row].id)
+                push_event(w, w.clock.now_ms + startup_ms, EVENT_WORKER_READY, order, row)
             else:
                 create_worker(w, pool_id, WORKER_ACTIVE, operation)
         return
@@ -163,14 +160,14 @@ def begin_drain(w: World, row: int, operation: int) -> None:
     remove_ascending(w.rosters[ROSTER_ACTIVE + worker.pool], pool.active_count, row)
     pool.active_count -= 1
     pool.draining_count += 1
-    pool.drain_check = 1
+    pool.drain_check = True
 
 
 @kernel
 def settle_drained(w: World, pool_id: int) -> bool:
     """Remove draining workers that have nothing left; return whether there were any."""
     pool = w.pools[pool_id]
-    if pool.draining_count == 0 or pool.drain_check == 0:
+    if pool.draining_count == 0 or not pool.drain_check:
         return False
     for i in range(pool.live_count):
         row = w.rosters[ROSTER_LIVE + pool_id, i]
@@ -178,7 +175,7 @@ def settle_drained(w: World, pool_id: int) -> bool:
             operation = record_operation(w, pool_id, CAUSE_DRAINED, -1)
             _remove_drained_workers(w, pool_id, operation)
             return True
-    pool.drain_check = 0
+    pool.drain_check = False
     return False
 
 
@@ -197,7 +194,7 @@ def settle_ready(w: World, row: int) -> bool:
 def is_drained(w: World, row: int) -> bool:
     """Return whether a worker has no pass in flight, no request, no held KV, nothing to count."""
     worker = w.workers[row]
-    if worker.is_busy == 1:
+    if worker.is_busy:
         return False
     for r in range(worker.first_rank, worker.first_rank + w.engines[worker.pool].dp_size):
         if w.ranks[r].owned_seqs > 0 or w.ranks[r].pause_rounds > 0:
@@ -209,7 +206,7 @@ def is_drained(w: World, row: int) -> bool:
 def is_startable(w: World, row: int) -> bool:
     """Return whether a worker has no pass in flight and something to run (§6.3)."""
     worker = w.workers[row]
-    if worker.is_busy == 1:
+    if worker.is_busy:
         return False
     for r in range(worker.first_rank, worker.first_rank + w.engines[worker.pool].dp_size):
         if is_rank_startable(w, r):
@@ -234,22 +231,24 @@ def refresh_worker(w: World, row: int) -> None:
     worker = w.workers[row]
     pool = w.pools[worker.pool]
     if is_startable(w, row):
-        if worker.is_queued_ready == 0:
-            worker.is_queued_ready = 1
+        if not worker.is_queued_ready:
+            worker.is_queued_ready = True
             heap_push(w.rosters[ROSTER_READY + worker.pool], pool.ready_count, row)
             pool.ready_count += 1
     elif is_drained(w, row):
         worker.wave = 0
         if worker.state == WORKER_DRAINING:
-            pool.drain_check = 1
+            pool.drain_check = True
 
 
 @kernel
 def record_operation(w: World, pool_id: int, cause: int, tick_ordinal: int) -> int:
     """Return the ordinal of a new lifecycle operation, ``NONE`` if they are not captured."""
-    if w.clock.captures_operations == 0:
+    if not w.options.captures_operations:
         return NONE
     ordinal = w.clock.operation_count
+    if ordinal >= len(w.operations):
+        raise TableFullError("operations")
     w.clock.operation_count += 1
     operation = w.operations[ordinal]
     operation.at_ms = w.clock.now_ms
@@ -270,7 +269,7 @@ def _remove_drained_workers(w: World, pool_id: int, operation: int) -> None:
             _remove_worker(w, row, operation)
         else:
             i += 1
-    pool.drain_check = 0
+    pool.drain_check = False
 
 
 @kernel

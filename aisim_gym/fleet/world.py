@@ -1,19 +1,27 @@
-"""The world: every table of a run in one bundle.
+"""The world: every table of a run in one bundle, each declared once.
 
-Compiled functions that handle one event take the whole world; engine functions take just the
-tables they need.
+A field is a table, an array, or the row of a table with a single one. Its annotation says what it
+holds and its shape (:mod:`aisim_gym.table_shapes`): making, growing, copying and saving a run
+derive from it, so a new table is one line here. Compiled functions that handle one event take the
+whole world; engine functions take just the tables they need.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aisim_gym.bundle import Bundle
+from aisim_gym.engine.acceptance import WORDS_PER_BLOCK
 from aisim_gym.engine.backend import Backend
 from aisim_gym.engine.fpm import FpmRow
+from aisim_gym.engine.kv_pool import free_new_blocks
+from aisim_gym.engine.radix_tree import free_new_nodes
+from aisim_gym.engine.seq_rows import free_new_seqs
+from aisim_gym.engine.slices import NUM_HEADS
 from aisim_gym.engine.tables import (
+    QUEUES_PER_RANK,
     ArenaRow,
     BlockRow,
     EngineRow,
@@ -24,83 +32,111 @@ from aisim_gym.engine.tables import (
     SeqRow,
 )
 from aisim_gym.fleet.encoder import EncoderRow
-from aisim_gym.fleet.pass_ends import PassEndRow
 from aisim_gym.fleet.server_stage import ServerStageRow
 from aisim_gym.fleet.tables import (
+    NUM_HEAPS,
+    NUM_POOLS,
+    NUM_ROSTERS,
+    NUM_STAGES,
+    NUM_WINDOWS,
+    QUEUE_DEFERRED,
     ActionQueueRow,
     ClockRow,
-    EventRow,
     GaugeRow,
     HandoffRow,
     OperationRow,
+    OptionsRow,
     PoolRow,
+    ResumeRow,
     SessionRow,
     StageTimesRow,
+    TelemetryRow,
     WorkerRow,
 )
-from aisim_gym.fleet.timers import TimerHeapRow, TimerRow
+from aisim_gym.fleet.time_heap import TimedRow, TimeHeapRow
 from aisim_gym.fleet.transfer_links import LinkRow, TransferRow, TransferSetRow
-from aisim_gym.metrics.gap_statistics import StatisticsRow
+from aisim_gym.metrics.gap_statistics import NUM_BUCKETS, NUM_SAMPLES, StatisticsRow
 from aisim_gym.metrics.request_times import AdmissionRow, RequestRow
 from aisim_gym.metrics.token_log import EntryRow, TokenLogRow
 from aisim_gym.metrics.traffic_window import TrafficRow
+from aisim_gym.table_shapes import Derived, Given, Growing, Per
 from aisim_gym.tables import Table
+
+ONE = 1
+WORKERS, RANKS = Per("worker"), Per("rank")
+REQUESTS, SESSIONS = Per("request"), Per("session")
+HANDED_OVER = Per("request", is_optional=True)
+"""Requests of a disaggregated fleet."""
+STAGED, ENCODED = Per("request", is_optional=True), Per("request", is_optional=True)
+"""Requests of a fleet with any optional stage, with encoders."""
+SHARING = Per("request", is_optional=True)
+"""Requests of a fleet whose transfers share links."""
+GIVEN = Given()
 
 
 @dataclass(frozen=True, eq=False)
 class World(Bundle):
-    """All state of a run. Row fields are views of one-row tables."""
+    """All state of a run."""
 
     backend: ClassVar[Backend]
 
-    clock: ClockRow
-    arena: ArenaRow
-    traffic: Table[TrafficRow]  # (2,): since the last tick, since the last telemetry sample
-    engines: Table[EngineRow]  # (2,) by pool
-    pools: Table[PoolRow]  # (2,)
-    workers: Table[WorkerRow]
-    ranks: Table[RankRow]
-    passes: Table[PassRow]  # by rank
-    fpms: Table[FpmRow]  # by rank
-    queues: Table[QueueRow]  # QUEUES_PER_RANK per rank
-    seqs: Table[SeqRow]
-    blocks: Table[BlockRow]
-    nodes: Table[NodeRow]
-    entries: NDArray[np.int64]  # block lists of the sequences
-    entry_heads: NDArray[np.int64]
-    contents: NDArray[np.int64]  # identities of shared prompt blocks
-    draws: NDArray[np.int64]  # (ranks, 16): words of the random streams; (0, 16) without drafts
-    requests: Table[RequestRow]
-    breaks: NDArray[np.float64]  # in the streams of tokens
-    break_heads: NDArray[np.int64]
-    token_logs: Table[TokenLogRow]  # by worker
-    log_entries: Table[EntryRow]
-    statistics: Table[StatisticsRow]  # pairs: gaps at breaks, then by worker those in its log
-    buckets: NDArray[np.int64]  # (NUM_SAMPLES, NUM_BUCKETS)
-    handoffs: Table[HandoffRow]  # by request; empty for an aggregated fleet
-    action_queues: Table[ActionQueueRow]
-    pass_ends: Table[PassEndRow]  # as many as workers
-    events: Table[EventRow]
-    rosters: NDArray[np.int64]  # (NUM_ROSTERS, workers)
-    admissions: Table[AdmissionRow]
-    operations: Table[OperationRow]
-    sessions: Table[SessionRow]  # empty for a plain list of requests
-    session_heap: TimerHeapRow
-    ready_sessions: Table[TimerRow]  # when the next turn of a session is due
-    think_ms: NDArray[np.float64]  # by request: time after the turn before it; empty for a list
-    gauges: Table[GaugeRow]  # by rank
-    server_stages: Table[ServerStageRow]  # (2,) by pool: tokenizers, detokenizers
-    server_free_ms: NDArray[np.float64]  # (workers, servers)
-    stage_heaps: Table[TimerHeapRow]  # (NUM_STAGES,)
-    stage_timers: Table[Table[TimerRow]]  # (NUM_STAGES, requests); empty without stages
-    stage_times: Table[StageTimesRow]  # by request; likewise
-    encoder: EncoderRow
-    encoder_free_ms: NDArray[np.float64]  # by encoder
-    encoder_forward_ms: NDArray[np.float64]  # by batch size - 1
-    encoder_queue: NDArray[np.int64]  # by request: the one behind it
-    transfer_set: TransferSetRow
-    transfers: Table[TransferRow]  # as many as requests; empty without shared links
-    links: Table[LinkRow]  # by rank; likewise
-    timing_grids: NDArray[np.float64]  # of timing tables, where engines say; never written to
-    decode_times_ms: NDArray[np.float64]  # (2, tokens) by pool: see cached_decode_ms
-    prefill_times_ms: NDArray[np.float64]  # likewise: see cached_prefill_ms
+    clock: Annotated[ClockRow, ONE]
+    options: Annotated[OptionsRow, ONE]
+    resume: Annotated[ResumeRow, ONE]
+    telemetry: Annotated[TelemetryRow, ONE]
+    arena: Annotated[ArenaRow, ONE]
+    traffic: Annotated[Table[TrafficRow], NUM_WINDOWS]  # since the last tick, the last sample
+    engines: Annotated[Table[EngineRow], NUM_POOLS]
+    pools: Annotated[Table[PoolRow], NUM_POOLS]
+    workers: Annotated[Table[WorkerRow], WORKERS]
+    ranks: Annotated[Table[RankRow], RANKS]
+    passes: Annotated[Table[PassRow], RANKS]
+    fpms: Annotated[Table[FpmRow], RANKS]
+    queues: Annotated[Table[QueueRow], RANKS * QUEUES_PER_RANK]
+    seqs: Annotated[Table[SeqRow], Growing(256, free_new_seqs)]
+    blocks: Annotated[Table[BlockRow], Growing(4096, free_new_blocks, is_hashed=True)]
+    nodes: Annotated[Table[NodeRow], Growing(64, free_new_nodes, is_hashed=True)]
+    entries: Annotated[NDArray[np.int64], Growing(16384)]  # block lists of the sequences
+    entry_heads: Annotated[NDArray[np.int64], NUM_HEADS]
+    contents: Annotated[NDArray[np.int64], GIVEN]  # identities of shared prompt blocks
+    draws: Annotated[  # words of the random streams; empty without drafts
+        NDArray[np.int64], (Per("rank", is_optional=True), WORDS_PER_BLOCK)
+    ]
+    requests: Annotated[Table[RequestRow], REQUESTS]
+    breaks: Annotated[NDArray[np.float64], Growing(1024)]  # in the streams of tokens
+    break_heads: Annotated[NDArray[np.int64], NUM_HEADS]
+    token_logs: Annotated[Table[TokenLogRow], WORKERS]
+    log_entries: Annotated[Table[EntryRow], Growing(8192)]
+    statistics: Annotated[  # pairs: gaps at breaks, then by worker those in its log
+        Table[StatisticsRow], WORKERS * NUM_SAMPLES + NUM_SAMPLES
+    ]
+    buckets: Annotated[NDArray[np.int64], (NUM_SAMPLES, NUM_BUCKETS)]
+    handoffs: Annotated[Table[HandoffRow], HANDED_OVER]
+    action_queues: Annotated[Table[ActionQueueRow], RANKS + QUEUE_DEFERRED]
+    heaps: Annotated[Table[TimeHeapRow], NUM_HEAPS]  # of the next four
+    events: Annotated[Table[TimedRow], Growing(64)]
+    pass_ends: Annotated[Table[TimedRow], WORKERS]
+    ready_sessions: Annotated[Table[TimedRow], SESSIONS]  # whose next turn is due
+    stage_timers: Annotated[Table[Table[TimedRow]], (NUM_STAGES, STAGED)]
+    pass_end_places: Annotated[NDArray[np.int64], WORKERS]
+    rosters: Annotated[NDArray[np.int64], (NUM_ROSTERS, WORKERS)]
+    admissions: Annotated[Table[AdmissionRow], Growing(256)]
+    operations: Annotated[Table[OperationRow], Growing(64)]
+    sessions: Annotated[Table[SessionRow], SESSIONS]  # empty for a plain list of requests
+    think_ms: Annotated[
+        NDArray[np.float64], GIVEN
+    ]  # by request: after the turn before it, or empty
+    gauges: Annotated[Table[GaugeRow], RANKS]
+    server_stages: Annotated[Table[ServerStageRow], NUM_POOLS]  # tokenizers, detokenizers
+    server_free_ms: Annotated[NDArray[np.float64], (WORKERS, GIVEN)]  # by server
+    stage_times: Annotated[Table[StageTimesRow], STAGED]
+    encoder: Annotated[EncoderRow, ONE]
+    encoder_free_ms: Annotated[NDArray[np.float64], GIVEN]  # by encoder
+    encoder_forward_ms: Annotated[NDArray[np.float64], GIVEN]  # by batch size - 1
+    encoder_queue: Annotated[NDArray[np.int64], ENCODED]  # by request: the one behind it
+    transfer_set: Annotated[TransferSetRow, ONE]
+    transfers: Annotated[Table[TransferRow], SHARING]
+    links: Annotated[Table[LinkRow], Per("rank", is_optional=True)]  # empty unless shared
+    timing_grids: Annotated[NDArray[np.float64], Given(is_shared=True)]  # of timing tables
+    decode_times_ms: Annotated[NDArray[np.float64], Derived()]  # (2, tokens): cached_decode_ms
+    prefill_times_ms: Annotated[NDArray[np.float64], Derived()]  # likewise: cached_prefill_ms

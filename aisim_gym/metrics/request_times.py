@@ -14,7 +14,7 @@ from aisim_gym.engine.tables import NONE
 from aisim_gym.kernel import kernel
 from aisim_gym.metrics.gap_statistics import GAP, RATE, StatisticsRow, add_gap
 from aisim_gym.metrics.token_log import EntryRow, TokenLogRow, weigh_stream
-from aisim_gym.tables import F8, I1, I4, I8, Table, make_table
+from aisim_gym.tables import B1, F8, I1, I4, I8, Table, make_table
 
 REQUEST_OPEN, REQUEST_COMPLETED, REQUEST_REJECTED, REQUEST_FAILED, REQUEST_CANCELED = 0, 1, 2, 3, 4
 POOL_PREFILL, POOL_DECODE, POOL_AGGREGATED = 0, 1, 2
@@ -62,7 +62,7 @@ class RequestRow(Protocol):
     decode_admissions: I4  # aggregated: all admissions
     session: I4  # row, or NONE
     status: I1  # REQUEST_...
-    is_arrived: I1  # 1: admitted by the runtime; before, arrival_ms is what the workload plans
+    is_arrived: B1  # 1: admitted by the runtime; before, arrival_ms is what the workload plans
 
 
 class AdmissionRow(Protocol):
@@ -75,9 +75,15 @@ class AdmissionRow(Protocol):
 
 
 @kernel
+def elements_for_breaks(count: int) -> int:
+    """Return how many elements ``count`` breaks take at most: each may begin a chunk."""
+    return count * _CHUNK
+
+
+@kernel
 def breaks_fit(breaks: NDArray[np.float64], break_heads: NDArray[np.int64], count: int) -> bool:
     """Return whether ``count`` more breaks can surely be recorded without growth."""
-    return bool(break_heads[NUM_CLASSES] + count * _CHUNK <= len(breaks))
+    return bool(break_heads[NUM_CLASSES] + elements_for_breaks(count) <= len(breaks))
 
 
 @kernel

@@ -19,6 +19,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from aisim_gym.errors import TableFullError
 from aisim_gym.kernel import kernel
 from aisim_gym.metrics.gap_statistics import (
     GAP,
@@ -62,6 +63,8 @@ def entry_row(log: TokenLogRow, entry: int) -> int:
 @kernel
 def append_entry(log: TokenLogRow, entries: Table[EntryRow], end_ms: float) -> int:
     """Add an entry; there must be room. Return it."""
+    if free_entries(log) < 1:
+        raise TableFullError("log_entries")
     entry = log.next
     entries[entry_row(log, entry)].end_ms = end_ms
     log.next += 1
@@ -107,6 +110,8 @@ def drop_entries(log: TokenLogRow, before: int) -> None:
 @kernel
 def move_log(log: TokenLogRow, entries: Table[EntryRow], start: int, size: int) -> None:
     """Move a log to a larger slice of unused rows; its old one is not used again."""
+    if start + size > len(entries):
+        raise TableFullError("log_entries")
     for entry in range(log.first, log.next + 1 if log.capacity > 0 else log.first):
         old = entries[entry_row(log, entry)]
         new = entries[start + (entry & (size - 1))]

@@ -7,17 +7,26 @@ import math
 
 from aisim_gym.engine.tables import NONE
 from aisim_gym.fleet.arrivals import next_arrival_ms
-from aisim_gym.fleet.event_heap import next_event_ms, push_event
-from aisim_gym.fleet.pass_ends import next_pass_end_ms
+from aisim_gym.fleet.events import (
+    EVENT_TICK,
+    next_event_is_tick,
+    next_event_ms,
+    next_pass_end_ms,
+    num_busy_workers,
+    push_event,
+)
+from aisim_gym.fleet.room import request_room_for_events
 from aisim_gym.fleet.stages import next_stage_ms
 from aisim_gym.fleet.steady import last_hidden_end_ms, sync_fleet
 from aisim_gym.fleet.tables import (
     DECODE,
-    EVENT_TICK,
+    OPENING_DONE,
+    OPENING_SAMPLED,
+    OPENING_UNSETTLED,
     PREFILL,
     QUEUE_NO_WORKER,
 )
-from aisim_gym.fleet.tick import is_workload_done
+from aisim_gym.fleet.tick import end_ticks, is_workload_done
 from aisim_gym.fleet.token_stream import settle_logs
 from aisim_gym.fleet.world import World
 from aisim_gym.kernel import entry_point, kernel
@@ -63,23 +72,25 @@ def _advance(w: World) -> int:
         status = settle(w)
         if status != STATUS_SETTLED:
             return status
-        if clock.is_started == 0:
-            clock.is_started = 1
-            if clock.collects_telemetry == 1:
+        if clock.opening == OPENING_UNSETTLED:
+            clock.opening = OPENING_SAMPLED
+            if w.telemetry.is_on:
                 return STATUS_SAMPLE
-        if clock.is_started == 1:
-            clock.is_started = 2
+        if clock.opening == OPENING_SAMPLED:
+            if not request_room_for_events(w, 1):
+                return STATUS_NEEDS_ROOM
+            clock.opening = OPENING_DONE
             _arm_first_tick(w)
             if _next_event_ms(w) == clock.now_ms:
-                clock.phase = PHASE_PASS_ENDS
+                w.resume.phase = PHASE_PASS_ENDS
                 continue
         if is_workload_done(w):
             return STATUS_DONE
-        if clock.livelocked_worker != NONE:
+        if w.resume.livelocked_worker != NONE:
             if _only_passes_can_follow(w):
                 return STATUS_LIVELOCK
-            w.workers[clock.livelocked_worker].undone_passes = 0
-            clock.livelocked_worker = NONE
+            w.workers[w.resume.livelocked_worker].undone_passes = 0
+            w.resume.livelocked_worker = NONE
         if clock.instants_left <= 0:
             return STATUS_PAUSED
         at_ms = min(_next_event_ms(w), _next_source_ms(w))
@@ -87,51 +98,51 @@ def _advance(w: World) -> int:
             return STATUS_STUCK
         if at_ms > clock.max_sim_ms:
             last_ms = max(clock.now_ms, last_hidden_end_ms(w, clock.max_sim_ms))
-            if clock.next_sample_ms <= last_ms:
-                _move_clock(w, clock.next_sample_ms)
+            if w.telemetry.next_sample_ms <= last_ms:
+                _move_clock(w, w.telemetry.next_sample_ms)
                 return STATUS_SAMPLE
             _move_clock(w, last_ms)
             return STATUS_TIME_LIMIT
-        if clock.next_sample_ms < at_ms:
-            _move_clock(w, clock.next_sample_ms)
+        if w.telemetry.next_sample_ms < at_ms:
+            _move_clock(w, w.telemetry.next_sample_ms)
             return STATUS_SAMPLE
         clock.instants_left -= 1
         if not _only_ticks_can_follow(w):
             clock.stuck_ticks = 0
-        elif w.events[0].rank == EVENT_TICK:
+        elif next_event_is_tick(w):
             clock.stuck_ticks += 1
             if clock.stuck_ticks > MAX_STUCK_TICKS:
                 return STATUS_STUCK
         _move_clock(w, at_ms)
-        clock.phase = PHASE_PASS_ENDS
+        w.resume.phase = PHASE_PASS_ENDS
 
 
 @kernel
 def _next_event_ms(w: World) -> float:
     """Return when the first pass ends, worker is ready, transfer ends or tick comes."""
-    return min(next_event_ms(w.clock, w.events), next_pass_end_ms(w.clock, w.pass_ends))
+    return min(next_event_ms(w), next_pass_end_ms(w))
 
 
 @kernel
 def _arm_first_tick(w: World) -> None:
     clock = w.clock
     if math.isfinite(clock.next_tick_ms):
-        push_event(clock, w.events, max(clock.next_tick_ms, clock.now_ms), EVENT_TICK, 0, 0)
+        push_event(w, max(clock.next_tick_ms, clock.now_ms), EVENT_TICK, 0, 0)
     else:
-        clock.collects_fpm = 0
+        end_ticks(w)
 
 
 @kernel
 def _next_source_ms(w: World) -> float:
     """Return when anything beside the events is due next (§2.4), +inf if nothing is."""
     arrival_ms = next_arrival_ms(w)
-    return arrival_ms if w.clock.has_stages == 0 else min(arrival_ms, next_stage_ms(w))
+    return arrival_ms if not w.options.has_stages else min(arrival_ms, next_stage_ms(w))
 
 
 @kernel
 def _only_ticks_can_follow(w: World) -> bool:
     """Return whether no event, arrival, startup or later decision can move an open request."""
-    return w.clock.busy_workers + w.clock.transfers == 0 and _nothing_is_coming(w)
+    return num_busy_workers(w) + w.clock.transfers == 0 and _nothing_is_coming(w)
 
 
 @kernel
@@ -151,7 +162,7 @@ def _nothing_is_coming(w: World) -> bool:
     return bool(
         _next_source_ms(w) == math.inf
         and w.pools[PREFILL].starting_count + w.pools[DECODE].starting_count == 0
-        and not (waits_for_worker and clock.collects_fpm == 1)  # no ticks, no more workers
+        and not (waits_for_worker and not clock.ticks_are_over)  # no ticks, no more workers
         and clock.max_sim_ms == math.inf
     )
 
@@ -160,4 +171,4 @@ def _nothing_is_coming(w: World) -> bool:
 def _move_clock(w: World, at_ms: float) -> None:
     if at_ms > w.clock.now_ms:
         w.clock.now_ms = at_ms
-        w.clock.is_driven = 0
+        w.resume.is_driven = False

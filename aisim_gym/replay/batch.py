@@ -213,7 +213,7 @@ class _Turn:
     """One run of all worlds to their next ticks; every thread takes the next world."""
 
     def __init__(self, replays: Sequence[Replay]) -> None:
-        worlds = [replay.state.world() for replay in replays]
+        worlds = [replay.state.world for replay in replays]
         self.errors: dict[int, Exception] = {}
         self.is_waiting = np.zeros(len(replays), np.bool_)
         self._replays = replays

@@ -7,9 +7,8 @@ import numpy as np
 
 from aisim_gym.fleet.encoder import EncoderRow
 from aisim_gym.fleet.server_stage import ServerStageRow
-from aisim_gym.fleet.tables import NUM_STAGES, StageTimesRow
-from aisim_gym.fleet.timers import TimerHeapRow, TimerRow
-from aisim_gym.fleet.transfer_links import LinkRow, TransferRow, TransferSetRow
+from aisim_gym.fleet.tables import StageTimesRow
+from aisim_gym.fleet.transfer_links import TransferSetRow
 from aisim_gym.spec import (
     AggregatedFleet,
     DetokenizationSpec,
@@ -35,33 +34,35 @@ def has_stages(fleet: AggregatedFleet | DisaggregatedFleet) -> bool:
 
 
 def make_stages(
-    fleet: AggregatedFleet | DisaggregatedFleet, num_workers: int, num_ranks: int, num_requests: int
-) -> dict[str, Any]:
-    """Return the tables of stages and links by name, before time 0.
+    fleet: AggregatedFleet | DisaggregatedFleet, num_workers: int, num_requests: int
+) -> tuple[dict[str, Any], list[str]]:
+    """Return what stages and links are like before time 0.
 
-    What is by request has a row for each, so it never grows; what is off has no rows.
+    Returns:
+        (tables by name, names of the tables that have no rows since something is off).
     """
     encoder, tokenization, detokenization, receive_rate = _parts_of(fleet)
-    num_timed = num_requests if encoder or tokenization or detokenization else 0
-    num_shared = 0 if receive_rate is None else num_requests
     servers = _make_server_stages(tokenization, detokenization)
-    timers: Any = make_table(TimerRow, NUM_STAGES * num_timed)
     transfer_set = make_table(TransferSetRow, 1)
     transfer_set[0].receive_rate = receive_rate or math.inf
-    return {
+    tables = {
         "server_stages": servers,
         "server_free_ms": np.zeros((num_workers, max(servers["num_servers"])), np.float64),
-        "stage_heaps": make_table(TimerHeapRow, NUM_STAGES),
-        "stage_timers": timers.reshape(NUM_STAGES, num_timed),
-        "stage_times": _make_stage_times(num_timed),
         "encoder": _make_encoder(encoder),
         "encoder_free_ms": np.zeros(encoder.num_instances if encoder else 0, np.float64),
         "encoder_forward_ms": np.array(encoder.forward_ms if encoder else (), np.float64),
-        "encoder_queue": np.zeros(num_requests if encoder else 0, np.int64),
         "transfer_set": transfer_set,
-        "transfers": make_table(TransferRow, num_shared),
-        "links": make_table(LinkRow, 0 if receive_rate is None else num_ranks),
     }
+    left_out = []
+    if encoder or tokenization or detokenization:
+        tables["stage_times"] = _make_stage_times(num_requests)
+    else:
+        left_out += ["stage_timers", "stage_times"]
+    if encoder is None:
+        left_out.append("encoder_queue")
+    if receive_rate is None:
+        left_out += ["transfers", "links"]
+    return tables, left_out
 
 
 def _parts_of(fleet: AggregatedFleet | DisaggregatedFleet) -> _Parts:

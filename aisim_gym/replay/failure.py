@@ -7,8 +7,10 @@ import math
 
 import numpy as np
 
+from aisim_gym.engine.slices import MISSING
 from aisim_gym.engine.tables import NONE
-from aisim_gym.errors import ReplayError
+from aisim_gym.errors import InternalError, ReplayError, TableFullError
+from aisim_gym.fleet.events import heaps
 from aisim_gym.fleet.tables import DECODE, PREFILL
 from aisim_gym.fleet.world_state import WorldState
 from aisim_gym.metrics.request_times import REQUEST_OPEN
@@ -35,8 +37,8 @@ def failure(state: WorldState, status: int) -> ReplayError:
 
 
 def _no_worker(state: WorldState) -> ReplayError:
-    clock, pool = state.clock[0], state.pools[DECODE]
-    request = state.requests[int(clock.failed_request)]
+    clock, pool = state.world.clock, state.world.pools[DECODE]
+    request = state.world.requests[int(state.world.resume.failed_request)]
     return ReplayError(
         "placement policy error: no active workers for round-robin placement "
         f"(request {request.row + 1} arrives at {clock.now_ms} ms, "
@@ -45,21 +47,21 @@ def _no_worker(state: WorldState) -> ReplayError:
 
 
 def _unknown_rank(state: WorldState) -> ReplayError:
-    clock = state.clock[0]
-    request = int(clock.failed_request)
-    rank = state.ranks[state.handoffs[request].prefill_rank]
+    clock = state.world.clock
+    request = int(state.world.resume.failed_request)
+    rank = state.world.ranks[state.world.handoffs[request].prefill_rank]
     return ReplayError(
         f"replay invariant violated: offline replay selected unknown rank {rank.scheduler_id} "
-        f"(request {state.requests[request].row + 1} was refused at {clock.now_ms} ms by prefill "
-        f"worker {state.workers[rank.worker].id}, which was draining and is gone)"
+        f"(request {state.world.requests[request].row + 1} was refused at {clock.now_ms} ms by prefill "
+        f"worker {state.world.workers[rank.worker].id}, which was draining and is gone)"
     )
 
 
 def _stuck(state: WorldState) -> ReplayError:
-    clock = state.clock[0]
-    if clock.is_disaggregated == 0:
+    clock = state.world.clock
+    if not state.world.options.is_disaggregated:
         what = "offline replay detected an effect-free zero-duration pass"
-    elif sum(state.pools["ready_count"] + state.pools["deferred_count"]) > 0:
+    elif sum(state.world.pools["ready_count"] + state.world.pools["deferred_count"]) > 0:
         what = "offline disagg replay encountered an effect-free zero-duration pass"
     else:
         what = "offline disagg replay reached a dead end"
@@ -71,30 +73,30 @@ def _stuck(state: WorldState) -> ReplayError:
 
 def _livelock(state: WorldState) -> ReplayError:
     """Report a worker whose next pass would change nothing, again and again."""
-    worker = state.workers[int(state.clock[0].livelocked_worker)]
-    dp_size = int(state.engines[int(worker.pool)].dp_size)
+    worker = state.world.workers[int(state.world.resume.livelocked_worker)]
+    dp_size = int(state.world.engines[int(worker.pool)].dp_size)
     ranks = slice(int(worker.first_rank), int(worker.first_rank) + dp_size)
     return ReplayError(
         "replay invariant violated: offline replay detected an effect-free zero-duration pass "
-        f"with {int(state.ranks['owned_seqs'][ranks].sum())} in-flight requests remaining "
+        f"with {int(state.world.ranks['owned_seqs'][ranks].sum())} in-flight requests remaining "
         f"on {_pool_name(state, int(worker.pool))} worker {worker.id} ({_stuck_requests(state)})"
     )
 
 
 def _stuck_requests(state: WorldState) -> str:
     """Say when, how many and where the first one is."""
-    rows = np.asarray(state.requests)
+    rows = np.asarray(state.world.requests)
     stuck = np.flatnonzero((rows["status"] == REQUEST_OPEN) & (rows["is_arrived"] == 1))
     request = int(stuck[np.argmin(rows["row"][stuck])])
     return (
-        f"stuck at {state.clock[0].now_ms} ms: {len(stuck)}, "
+        f"stuck at {state.world.clock.now_ms} ms: {len(stuck)}, "
         f"first request {rows['row'][request] + 1} {_place_of(state, request)}"
     )
 
 
 def _place_of(state: WorldState, request: int) -> str:
     """Say where an unfinished request is."""
-    row = state.requests[request]
+    row = state.world.requests[request]
     if row.prefill_scheduler != NONE and (
         row.decode_scheduler == NONE or math.isnan(row.source_held_ms)
     ):
@@ -102,13 +104,31 @@ def _place_of(state: WorldState, request: int) -> str:
     elif row.decode_scheduler != NONE:
         pool_id, scheduler = DECODE, int(row.decode_scheduler)
     else:
-        first = "decode" if state.clock[0].reserves_first == 1 else "prefill"
+        first = "decode" if state.world.options.reserves_first else "prefill"
         return f"waiting for a {first} worker"
-    worker = scheduler // int(state.engines[pool_id].dp_size)
+    worker = scheduler // int(state.world.engines[pool_id].dp_size)
     return f"on {_pool_name(state, pool_id)} worker {worker}, {row.input_tokens} input tokens"
 
 
 def _pool_name(state: WorldState, pool_id: int) -> str:
-    if state.clock[0].is_disaggregated == 0:
+    if not state.world.options.is_disaggregated:
         return "aggregated"
     return ("prefill", "decode")[pool_id]
+
+
+def overflow(state: WorldState, error: TableFullError) -> InternalError:
+    """Return the error for a run in which compiled code found no row where it needed one."""
+    name, w = str(error), state.world
+    need = 1
+    if name == "slices":
+        name = "entries" if w.entry_heads[MISSING] > 0 else "breaks"
+        need = int(max(w.entry_heads[MISSING], w.break_heads[MISSING]))
+    elif name == "time heap":
+        full = (heap_name for heap_name, heap, entries in heaps(w) if heap.count >= len(entries))
+        name = next(full, name)
+    size = len(state.tables[name]) if name in state.tables else None
+    has = "" if size is None else f", of {size} none is free"
+    return InternalError(
+        f"internal error: no room in table {name} at {w.clock.now_ms} ms: {need} needed{has} "
+        "(please report this, with the run that led to it)"
+    )

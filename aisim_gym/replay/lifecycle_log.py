@@ -23,23 +23,23 @@ _ADDED, _DRAINING, _CANCELLED, _DRAINED = range(4)
 
 def lifecycle_operations(state: WorldState) -> list[dict[str, Any]]:
     """Return one record per operation, in order, with the keys of the reference."""
-    clock = state.clock[0]
+    clock = state.world.clock
     count = int(clock.operation_count)
     by_operation: list[list[tuple[tuple[int, int], dict[str, Any]]]] = [[] for _ in range(count)]
-    num_workers = int(sum(state.pools["num_workers"]))
-    for worker in state.workers[:num_workers]:  # type: ignore[call-overload]
+    num_workers = int(sum(state.world.pools["num_workers"]))
+    for worker in state.world.workers[:num_workers]:  # type: ignore[call-overload]
         for ordinal, order, transition in _transitions(worker):
             by_operation[ordinal].append((order, transition))
     states: dict[int, dict[str, set[int]]] = {
         pool_id: {"active": set(), "starting": set(), "draining": set()} for pool_id in range(2)
     }
-    for worker in state.workers[:num_workers]:  # type: ignore[call-overload]
+    for worker in state.world.workers[:num_workers]:  # type: ignore[call-overload]
         if worker.created_operation == NONE:
             states[int(worker.pool)]["active"].add(int(worker.id))
 
     records = []
     for ordinal in range(count):
-        operation = state.operations[ordinal]
+        operation = state.world.operations[ordinal]
         pool_id = int(operation.pool)
         transitions = [t for _, t in sorted(by_operation[ordinal], key=lambda item: item[0])]
         for transition in transitions:
@@ -48,7 +48,7 @@ def lifecycle_operations(state: WorldState) -> list[dict[str, Any]]:
             {
                 "operation_ordinal": ordinal,
                 "at_ms": float(operation.at_ms),
-                "pool": _pool_name(pool_id, bool(clock.is_disaggregated)),
+                "pool": _pool_name(pool_id, bool(state.world.options.is_disaggregated)),
                 "cause": CAUSE_NAMES[int(operation.cause)],
                 "planner_tick_ordinal": None
                 if operation.tick_ordinal < 0

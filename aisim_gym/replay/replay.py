@@ -11,17 +11,15 @@ from typing import Any, NamedTuple, Self
 from zipfile import BadZipFile
 
 import numpy as np
-from numpy.typing import NDArray
 
-from aisim_gym.errors import ReplayError, WorkloadError
+from aisim_gym.errors import ReplayError, TableFullError, WorkloadError
 from aisim_gym.fleet.steady import cut_short_all
-from aisim_gym.fleet.tables import DECODE, PREFILL
-from aisim_gym.fleet.tick import APPLIED, KEEP, NO_ROOM, NO_TICK, apply_decision, missing_workers
+from aisim_gym.fleet.tick import APPLIED, KEEP, NO_ROOM, NO_TICK, apply_decision
 from aisim_gym.fleet.world_state import WorldState
 from aisim_gym.replay.advance import advance
 from aisim_gym.replay.build import build_world
 from aisim_gym.replay.decision import ScalingDecision, checked_time_ms
-from aisim_gym.replay.failure import DEAD_ENDS, FAILURES, failure
+from aisim_gym.replay.failure import DEAD_ENDS, FAILURES, failure, overflow
 from aisim_gym.replay.policy import ScalingLimits, ScalingPolicy, describe_fleet
 from aisim_gym.replay.settle import (
     PHASE_SETTLED,
@@ -37,7 +35,7 @@ from aisim_gym.replay.telemetry import Sample, take_due_sample, take_final_sampl
 from aisim_gym.spec import ReplaySpec, load_spec
 from aisim_gym.workload import RequestTable, load_workload
 
-SAVE_FORMAT = "aisim-replay/1"
+SAVE_FORMAT = "aisim-replay/2"
 
 INSTANTS_PER_CALL = 100_000
 """How much of a run one compiled call covers at most, so that progress is shown and an interrupt is
@@ -167,7 +165,7 @@ class Replay:
             initial_tick_ms = self.spec.ticks.initial_tick_ms
         first_ms = math.inf if initial_tick_ms is None else checked_time_ms(initial_tick_ms)
         self.state = build_world(self.spec, requests, first_ms)
-        self.state.clock[0].fast_forwards = int(fast_forward)
+        self.state.world.options.fast_forwards = fast_forward
         self.ticks = []
         self.session_ids = requests.session_ids
         self.samples = []
@@ -179,7 +177,7 @@ class Replay:
     @property
     def now_ms(self) -> float:
         """Simulated time in ms."""
-        return float(self.state.clock[0].now_ms)
+        return float(self.state.world.clock.now_ms)
 
     @property
     def is_done(self) -> bool:
@@ -189,7 +187,7 @@ class Replay:
     @property
     def is_waiting(self) -> bool:
         """Whether a tick waits for its decision."""
-        return bool(self.state.world().clock.tick_shown == 1)
+        return bool(self.state.world.clock.tick_shown)
 
     @property
     def _is_running(self) -> bool:
@@ -214,7 +212,7 @@ class Replay:
     @property
     def snapshot(self) -> ScalingSnapshot | None:
         """The tick that waits for its decision, or None."""
-        if self.state.clock[0].tick_shown == 0:
+        if not self.state.world.clock.tick_shown:
             return None
         if self._snapshot is None:
             self._snapshot = take_snapshot(self.state)
@@ -269,20 +267,21 @@ class Replay:
             ReplayError: As :meth:`advance_to_tick`.
         """
         if self._can_go_on("step"):
-            clock = self.state.clock[0]
-            fast_forwards, clock.fast_forwards = int(clock.fast_forwards), 0
-            if self.state.workers["steady_passes"].any():
-                cut_short_all(self.state.world())
+            clock = self.state.world.clock
+            options = self.state.world.options
+            fast_forwards, options.fast_forwards = bool(options.fast_forwards), False
+            if self.state.world.workers["steady_passes"].any():
+                cut_short_all(self.state.world)
             try:
-                self._run(None, instants=int(clock.phase == PHASE_SETTLED))
+                self._run(None, instants=int(self.state.world.resume.phase == PHASE_SETTLED))
             finally:
-                clock.fast_forwards = fast_forwards
+                self.state.world.options.fast_forwards = fast_forwards
         return _STEP_OUTCOMES[self._status]
 
     def _can_go_on(self, method: str) -> bool:
         """Return whether there is anything left to run; raise if the run waits or has failed."""
-        clock = self.state.world().clock
-        if clock.tick_shown == 1:
+        clock = self.state.world.clock
+        if clock.tick_shown:
             raise ReplayError(
                 f"tick {clock.tick_ordinal} at {clock.now_ms} ms waits for a decision: "
                 f"call apply(ScalingDecision(...)) before {method}()"
@@ -303,7 +302,7 @@ class Replay:
             TypeError: If a target is no integer or a time no number.
             OverflowError: If a target is negative or too large.
         """
-        if self.state.clock[0].tick_shown == 0:
+        if not self.state.world.clock.tick_shown:
             raise self._no_tick("apply")
         checked = ScalingDecision.of(decision)
         target_prefill, target_decode = checked.target_prefill, checked.target_decode
@@ -332,14 +331,11 @@ class Replay:
     def _try_answer(self, target_prefill: int, target_decode: int, next_tick_ms: float) -> bool:
         """Answer the tick that waits; return whether there is one."""
         snapshot = self.snapshot if self.spec.capture_planner_details else None
-        world = self.state.world()
+        world = self.state.world
         result = apply_decision(world, target_prefill, target_decode, next_tick_ms)
-        if result == NO_ROOM:
-            self.state.make_room_for_workers(
-                int(missing_workers(world, PREFILL, target_prefill)),
-                int(missing_workers(world, DECODE, target_decode)),
-            )
-            world = self.state.world()
+        while result == NO_ROOM:
+            self.state.grow()
+            world = self.state.world
             result = apply_decision(world, target_prefill, target_decode, next_tick_ms)
         if result == NO_TICK:
             return False
@@ -449,7 +445,7 @@ class Replay:
         """
         if not self.is_stuck:
             raise ReplayError(f"stand_still(): the run at {self.now_ms} ms is not stuck")
-        clock = self.state.clock[0]
+        clock = self.state.world.clock
         clock.now_ms = max(float(clock.now_ms), until_ms)
 
     def fork(self) -> Self:
@@ -470,7 +466,7 @@ class Replay:
             "status": int(self._status),
             "wall_s": self._wall_s,
         }
-        tables: dict[str, Any] = self._plain_tables()
+        tables: dict[str, Any] = self.state.plain_tables()
         with Path(path).expanduser().open("wb") as file:
             np.savez_compressed(file, header=np.array(json.dumps(header)), **tables)
 
@@ -505,14 +501,11 @@ class Replay:
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle tables as plain arrays."""
-        return {**self.__dict__, "state": self._plain_tables()}
+        return {**self.__dict__, "state": self.state.plain_tables()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore from a pickle."""
         self.__dict__.update({**state, "state": WorldState.from_tables(state["state"])})
-
-    def _plain_tables(self) -> dict[str, NDArray[Any]]:
-        return {name: np.asarray(table) for name, table in self.state.tables().items()}
 
     def _run(
         self, on_progress: Callable[[Progress], None] | None, instants: int | None = None
@@ -527,10 +520,17 @@ class Replay:
     def _advance(
         self, on_progress: Callable[[Progress], None] | None, instants: int | None
     ) -> None:
-        clock = self.state.world().clock
+        clock = self.state.world.clock
         clock.instants_left = INSTANTS_PER_CALL if instants is None else instants
-        while self._goes_on(advance(self.state.world()), on_progress, instants):
+        while self._goes_on(self._call(), on_progress, instants):
             pass
+
+    def _call(self) -> int:
+        """Call the compiled loop once."""
+        try:
+            return advance(self.state.world)
+        except TableFullError as error:
+            raise overflow(self.state, error) from error
 
     def _goes_on(
         self,
@@ -540,20 +540,20 @@ class Replay:
     ) -> bool:
         """Do what the compiled loop stopped for; return whether it must be called again."""
         if status == STATUS_NEEDS_ROOM:
-            self.state.make_room()
+            self.state.grow()
             return True
         if status == STATUS_SAMPLE:
             self._keep_sample(take_due_sample(self.state, len(self.samples)))
             return True
         self._status = status
         if on_progress is not None:
-            clock = self.state.clock[0]
-            total = len(self.state.requests)
+            clock = self.state.world.clock
+            total = len(self.state.world.requests)
             on_progress(Progress(float(clock.now_ms), int(clock.arrived_requests), total))
         if status == STATUS_TICK:
             return False
         if status in (STATUS_DONE, STATUS_TIME_LIMIT):
-            if self.state.clock[0].collects_telemetry:
+            if self.state.world.telemetry.is_on:
                 sample = take_final_sample(self.state, len(self.samples))
                 if sample is not None:
                     self._keep_sample(sample)
@@ -562,13 +562,13 @@ class Replay:
             raise failure(self.state, status)
         if instants is not None:
             return False
-        self.state.clock[0].instants_left = INSTANTS_PER_CALL
+        self.state.world.clock.instants_left = INSTANTS_PER_CALL
         return True
 
     def _resume(self, status: int) -> None:
         """Go on to the next tick or the end after the compiled loop stopped with ``status``."""
         while self._goes_on(status):
-            status = advance(self.state.world())
+            status = self._call()
 
     def _keep_sample(self, sample: Sample) -> None:
         self.samples.append(sample)

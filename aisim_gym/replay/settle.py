@@ -18,7 +18,16 @@ first may need room.
 from aisim_gym.engine.backend import submit
 from aisim_gym.engine.tables import NONE
 from aisim_gym.fleet.arrivals import due_request, take_due_request
-from aisim_gym.fleet.event_heap import next_event_ms, peek_due, pop_due
+from aisim_gym.fleet.events import (
+    EVENT_TICK,
+    EVENT_TRANSFER_END,
+    EVENT_WORKER_READY,
+    due_subject,
+    due_worker,
+    next_event_ms,
+    next_pass_end_ms,
+    pop_due,
+)
 from aisim_gym.fleet.gauges import commit_gauges
 from aisim_gym.fleet.group_pass import (
     IS_LIVELOCKED,
@@ -27,21 +36,24 @@ from aisim_gym.fleet.group_pass import (
     complete_immediate_pass,
     drive_pool,
     end_pass,
-    has_room_for_pass_end,
+    request_room_for_pass_end,
 )
 from aisim_gym.fleet.handoff import (
     addresses_removed_worker,
     begin_handoff,
     execute_first_action,
-    has_room_for_action,
+    request_room_for_action,
     submit_prefill,
     transfer_completed,
     wake_waiting_for_worker,
 )
-from aisim_gym.fleet.pass_ends import due_worker, next_pass_end_ms
 from aisim_gym.fleet.placement import place_aggregated
-from aisim_gym.fleet.request_seq import add_request_seq, conclude_request
-from aisim_gym.fleet.room import has_room_for_operations, has_room_for_seq
+from aisim_gym.fleet.request_seq import (
+    add_request_seq,
+    conclude_request,
+    request_room_for_seq,
+)
+from aisim_gym.fleet.room import request_room_for_operations
 from aisim_gym.fleet.stages import (
     encode,
     pop_encoded,
@@ -52,9 +64,6 @@ from aisim_gym.fleet.stages import (
 from aisim_gym.fleet.steady import sync_fleet, touch_worker
 from aisim_gym.fleet.tables import (
     DECODE,
-    EVENT_TICK,
-    EVENT_TRANSFER_END,
-    EVENT_WORKER_READY,
     PREFILL,
     QUEUE_PENDING,
 )
@@ -74,7 +83,7 @@ PHASE_ARRIVALS, PHASE_DRIVE_PREFILL, PHASE_DRIVE_DECODE, PHASE_DRAINED, PHASE_TI
 
 @kernel
 def settle(w: World) -> int:
-    """Settle the current instant, resuming in ``clock.phase``.
+    """Settle the current instant, resuming in ``resume.phase``.
 
     Returns:
         ``STATUS_SETTLED``; or ``STATUS_TICK``, ``STATUS_NEEDS_ROOM``, ``STATUS_NO_WORKER``,
@@ -82,79 +91,79 @@ def settle(w: World) -> int:
         the next call must go on.
     """
     clock = w.clock
-    while clock.phase != PHASE_SETTLED:
-        if clock.phase == PHASE_PASS_ENDS:
+    while w.resume.phase != PHASE_SETTLED:
+        if w.resume.phase == PHASE_PASS_ENDS:
             if not _end_passes(w):
                 return STATUS_NEEDS_ROOM
-            if clock.has_stages == 1:
+            if w.options.has_stages:
                 _receive_last_outputs(w)
-            clock.phase = PHASE_READY
-        if clock.phase == PHASE_READY:
+            w.resume.phase = PHASE_READY
+        if w.resume.phase == PHASE_READY:
             if _has_due_event(w) and not _activate_ready_workers(w):
                 return STATUS_NEEDS_ROOM
-            clock.phase = PHASE_TRANSFERS
-        if clock.phase == PHASE_TRANSFERS:
-            if clock.has_stages == 1:
+            w.resume.phase = PHASE_TRANSFERS
+        if w.resume.phase == PHASE_TRANSFERS:
+            if w.options.has_stages:
                 _end_shared_transfers(w)
-            if clock.is_disaggregated == 1 and _has_due_event(w):
+            if w.options.is_disaggregated and _has_due_event(w):
                 _end_transfers(w)
-            clock.phase = PHASE_ACTIONS
-        if clock.phase == PHASE_ACTIONS:
-            if clock.is_disaggregated == 1:
+            w.resume.phase = PHASE_ACTIONS
+        if w.resume.phase == PHASE_ACTIONS:
+            if w.options.is_disaggregated:
                 status = _execute_actions(w)
                 if status != STATUS_SETTLED:
                     return status
-            if clock.has_stages == 1:
+            if w.options.has_stages:
                 _deliver_encoded(w)
-            clock.phase = PHASE_ARRIVALS
-        if clock.phase == PHASE_ARRIVALS:
+            w.resume.phase = PHASE_ARRIVALS
+        if w.resume.phase == PHASE_ARRIVALS:
             status = _admit_arrivals(w)
             if status != STATUS_SETTLED:
                 return status
-            if clock.has_stages == 1:
+            if w.options.has_stages:
                 _submit_tokenized(w)
-            clock.phase = PHASE_DRIVE_PREFILL
-        if clock.phase == PHASE_DRIVE_PREFILL:
-            if clock.is_disaggregated == 1:
+            w.resume.phase = PHASE_DRIVE_PREFILL
+        if w.resume.phase == PHASE_DRIVE_PREFILL:
+            if w.options.is_disaggregated:
                 status = _drive(w, PREFILL) if _has_candidates(w, PREFILL) else STATUS_SETTLED
                 if status != STATUS_SETTLED:
                     return status
-            clock.phase = PHASE_DRIVE_DECODE
-        if clock.phase == PHASE_DRIVE_DECODE:
+            w.resume.phase = PHASE_DRIVE_DECODE
+        if w.resume.phase == PHASE_DRIVE_DECODE:
             status = _drive(w, DECODE) if _has_candidates(w, DECODE) else STATUS_SETTLED
             if status != STATUS_SETTLED:
                 return status
-            clock.is_driven = 1
-            clock.phase = PHASE_DRAINED
-        if clock.phase == PHASE_DRAINED:
-            if w.pools[PREFILL].drain_check + w.pools[DECODE].drain_check > 0:
-                if not has_room_for_operations(w, 2):
+            w.resume.is_driven = True
+            w.resume.phase = PHASE_DRAINED
+        if w.resume.phase == PHASE_DRAINED:
+            if w.pools[PREFILL].drain_check or w.pools[DECODE].drain_check:
+                if not request_room_for_operations(w, 2):
                     return STATUS_NEEDS_ROOM
                 if settle_drained(w, PREFILL):
-                    clock.changed = 1
+                    w.resume.changed = True
                 if settle_drained(w, DECODE):
-                    clock.changed = 1
-            clock.phase = PHASE_TICK
-        if clock.phase == PHASE_TICK:
-            if clock.next_sample_ms <= clock.now_ms:
+                    w.resume.changed = True
+            w.resume.phase = PHASE_TICK
+        if w.resume.phase == PHASE_TICK:
+            if w.telemetry.next_sample_ms <= clock.now_ms:
                 return STATUS_SAMPLE
-            while _has_due_event(w) and pop_due(clock, w.events, EVENT_TICK) >= 0:
+            while _has_due_event(w) and pop_due(w, EVENT_TICK) != NONE:
                 if not is_workload_done(w):
                     sync_fleet(w)
                     prepare_metrics(w, PREFILL)
                     prepare_metrics(w, DECODE)
-                    clock.tick_shown = 1
+                    clock.tick_shown = True
                     return STATUS_TICK
-            goes_on = clock.changed == 1 and _has_more_to_do(w)
-            clock.phase = PHASE_PASS_ENDS if goes_on else PHASE_SETTLED
-            clock.changed = 0
+            goes_on = w.resume.changed and _has_more_to_do(w)
+            w.resume.phase = PHASE_PASS_ENDS if goes_on else PHASE_SETTLED
+            w.resume.changed = False
     return STATUS_SETTLED
 
 
 @kernel
 def _has_due_event(w: World) -> bool:
     """Return whether a worker is ready, a transfer ends or a tick comes now."""
-    return next_event_ms(w.clock, w.events) <= w.clock.now_ms
+    return next_event_ms(w) <= w.clock.now_ms
 
 
 @kernel
@@ -166,25 +175,26 @@ def _has_more_to_do(w: World) -> bool:
         w.action_queues[QUEUE_PENDING].first != NONE
         or prefill.ready_count + prefill.deferred_count > 0
         or decode.ready_count + decode.deferred_count > 0
-        or prefill.drain_check + decode.drain_check > 0
-        or next_pass_end_ms(clock, w.pass_ends) <= clock.now_ms
+        or prefill.drain_check
+        or decode.drain_check
+        or next_pass_end_ms(w) <= clock.now_ms
         or _has_due_event(w)
-        or clock.next_sample_ms <= clock.now_ms
+        or w.telemetry.next_sample_ms <= clock.now_ms
         or due_request(w) != NONE
-        or clock.has_stages == 1
+        or w.options.has_stages
     )
 
 
 @kernel
 def _end_passes(w: World) -> bool:
     while True:
-        row = due_worker(w.clock, w.pass_ends)
+        row = due_worker(w)
         if row == NONE:
             return True
-        if not has_room_for_pass_end(w, row):
+        if not request_room_for_pass_end(w, row):
             return False
         end_pass(w, row)
-        w.clock.changed = 1
+        w.resume.changed = True
 
 
 @kernel
@@ -194,19 +204,19 @@ def _receive_last_outputs(w: World) -> None:
         if request == NONE:
             return
         conclude_request(w, request, REQUEST_COMPLETED)
-        w.clock.changed = 1
+        w.resume.changed = True
 
 
 @kernel
 def _activate_ready_workers(w: World) -> bool:
-    while peek_due(w.clock, w.events, EVENT_WORKER_READY) >= 0:
-        if not has_room_for_operations(w, 1):
+    while due_subject(w, EVENT_WORKER_READY) != NONE:
+        if not request_room_for_operations(w, 1):
             return False
-        row = pop_due(w.clock, w.events, EVENT_WORKER_READY)
+        row = pop_due(w, EVENT_WORKER_READY)
         if settle_ready(w, row):
-            if w.clock.is_disaggregated == 1:
+            if w.options.is_disaggregated:
                 wake_waiting_for_worker(w, w.workers[row].pool)
-            w.clock.changed = 1
+            w.resume.changed = True
     return True
 
 
@@ -217,18 +227,18 @@ def _end_shared_transfers(w: World) -> None:
         if request == NONE:
             return
         transfer_completed(w, request)
-        w.clock.changed = 1
+        w.resume.changed = True
 
 
 @kernel
 def _end_transfers(w: World) -> None:
     while True:
-        request = pop_due(w.clock, w.events, EVENT_TRANSFER_END)
-        if request < 0:
+        request = pop_due(w, EVENT_TRANSFER_END)
+        if request == NONE:
             return
-        if w.handoffs[request].is_retired == 0:
+        if not w.handoffs[request].is_retired:
             transfer_completed(w, request)
-            w.clock.changed = 1
+            w.resume.changed = True
 
 
 @kernel
@@ -236,10 +246,10 @@ def _execute_actions(w: World) -> int:
     while w.action_queues[QUEUE_PENDING].first != NONE:
         if addresses_removed_worker(w):
             return STATUS_UNKNOWN_RANK
-        if not has_room_for_action(w):
+        if not request_room_for_action(w):
             return STATUS_NEEDS_ROOM
         if execute_first_action(w):
-            w.clock.changed = 1
+            w.resume.changed = True
             w.clock.progress += 1
     return STATUS_SETTLED
 
@@ -251,7 +261,7 @@ def _deliver_encoded(w: World) -> None:
         if request == NONE:
             return
         begin_handoff(w, request)
-        w.clock.changed = 1
+        w.resume.changed = True
 
 
 @kernel
@@ -261,21 +271,19 @@ def _admit_arrivals(w: World) -> int:
         request = due_request(w)
         if request == NONE:
             return STATUS_SETTLED
-        if clock.is_disaggregated == 1:
+        if w.options.is_disaggregated:
             if not encode(w, request):
                 begin_handoff(w, request)
         else:
             row = w.requests[request]
             if w.pools[DECODE].active_count == 0:
-                clock.failed_request = request
+                w.resume.failed_request = request
                 return STATUS_NO_WORKER
-            prompt_tokens = int(row.input_tokens)
-            output_tokens = int(row.output_tokens)
-            if not has_room_for_seq(w, DECODE, prompt_tokens + output_tokens):
+            if not request_room_for_seq(w, DECODE, request):
                 return STATUS_NEEDS_ROOM
             rank = w.ranks[place_aggregated(w)]
             touch_worker(w, int(rank.worker))
-            s = add_request_seq(w, rank.id, request, output_tokens)
+            s = add_request_seq(w, rank.id, request)
             submit(w, rank, s)
             commit_gauges(w, rank.id)
             row.decode_scheduler = rank.scheduler_id
@@ -290,7 +298,7 @@ def _submit_tokenized(w: World) -> None:
         if request == NONE:
             return
         submit_prefill(w, request)
-        w.clock.changed = 1
+        w.resume.changed = True
         w.clock.progress += 1
 
 
@@ -299,15 +307,16 @@ def _has_candidates(w: World, pool_id: int) -> bool:
     """Return whether a worker of a pool may start or complete a pass now."""
     pool = w.pools[pool_id]
     return bool(
-        pool.ready_count + pool.deferred_count + pool.had_deferred > 0
-        or w.clock.immediate_worker != NONE
+        pool.ready_count + pool.deferred_count > 0
+        or pool.had_deferred
+        or w.resume.immediate_worker != NONE
     )
 
 
 @kernel
 def _drive(w: World, pool_id: int) -> int:
     while True:
-        if w.clock.immediate_worker != NONE and not complete_immediate_pass(w):
+        if w.resume.immediate_worker != NONE and not complete_immediate_pass(w):
             return STATUS_NEEDS_ROOM
         outcome = drive_pool(w, pool_id)
         if outcome == NEEDS_ROOM:
@@ -316,4 +325,4 @@ def _drive(w: World, pool_id: int) -> int:
             return STATUS_LIVELOCK
         if outcome == STARTED_NOTHING:
             return STATUS_SETTLED
-        w.clock.changed = 1
+        w.resume.changed = True

@@ -125,27 +125,27 @@ class ScalingSnapshot:
 
 def take_snapshot(state: WorldState) -> ScalingSnapshot:
     """Return what the tick that waits for its decision shows; changes nothing."""
-    clock = state.clock[0]
+    clock = state.world.clock
     return ScalingSnapshot(
         tick_ordinal=int(clock.tick_ordinal),
         now_ms=float(clock.now_ms),
         prefill=_pool_snapshot(state, PREFILL),
         decode=_pool_snapshot(state, DECODE),
-        traffic=traffic_statistics(state.traffic[TICK_WINDOW], float(clock.now_ms)),
+        traffic=traffic_statistics(state.world.traffic[TICK_WINDOW], float(clock.now_ms)),
     )
 
 
 def _pool_snapshot(state: WorldState, pool_id: int) -> PoolSnapshot:
-    live = state.rosters[ROSTER_LIVE + pool_id, : state.pools[pool_id].live_count]
-    workers = np.asarray(state.workers)[live]
+    live = state.world.rosters[ROSTER_LIVE + pool_id, : state.world.pools[pool_id].live_count]
+    workers = np.asarray(state.world.workers)[live]
     ids = {
         worker_state: tuple(workers["id"][workers["state"] == worker_state].tolist())
         for worker_state in (WORKER_ACTIVE, WORKER_STARTING, WORKER_DRAINING)
     }
-    dp_size = int(state.engines[pool_id].dp_size)
+    dp_size = int(state.world.engines[pool_id].dp_size)
     active = workers[workers["state"] == WORKER_ACTIVE]
     ranks = (active["first_rank"][:, None] + np.arange(dp_size)).reshape(-1)
-    fpms = np.asarray(state.fpms)[ranks]
+    fpms = np.asarray(state.world.fpms)[ranks]
     is_new = fpms["is_new"] == 1
     names = np.repeat(active["id"], dp_size)[is_new].tolist()
     dp_ranks = np.tile(np.arange(dp_size), len(active))[is_new].tolist()

@@ -36,36 +36,37 @@ def take_due_sample(state: WorldState, ordinal: int) -> Sample:
 
     The first one is the baseline, at time 0; then one per interval while there is work.
     """
-    clock = state.clock[0]
+    clock = state.world.clock
     if ordinal == 0:
         sample = _sample(state, ordinal, "baseline")
-        clock.sample_origin_ms = clock.now_ms
-        clock.sample_ordinal = 1
+        state.world.telemetry.sample_origin_ms = clock.now_ms
+        state.world.telemetry.sample_ordinal = 1
     else:
         sample = _sample(state, ordinal, "periodic")
-        clock.sample_ordinal += 1
+        state.world.telemetry.sample_ordinal += 1
         _begin_interval(state)
-    clock.next_sample_ms = math.inf
-    if ordinal == 0 or not is_workload_done(state.world()):
-        clock.next_sample_ms = (
-            clock.sample_origin_ms + float(clock.sample_ordinal) * clock.sample_interval_ms
+    state.world.telemetry.next_sample_ms = math.inf
+    if ordinal == 0 or not is_workload_done(state.world):
+        state.world.telemetry.next_sample_ms = (
+            state.world.telemetry.sample_origin_ms
+            + float(state.world.telemetry.sample_ordinal) * state.world.telemetry.sample_interval_ms
         )
     return sample
 
 
 def take_final_sample(state: WorldState, ordinal: int) -> Sample | None:
     """Return the sample that ends a run, None if it has nothing to say."""
-    window = state.traffic[SAMPLE_WINDOW]
+    window = state.world.traffic[SAMPLE_WINDOW]
     counters = [
         window.num_req,
         window.shape_count,
         window.accept_forwards,
-        *state.pools["sample_hit_tokens"],
-        *state.pools["sample_total_tokens"],
-        *state.pools["sample_preemptions"],
+        *state.world.pools["sample_hit_tokens"],
+        *state.world.pools["sample_total_tokens"],
+        *state.world.pools["sample_preemptions"],
     ]
-    clock = state.clock[0]
-    clock.next_sample_ms = math.inf
+    clock = state.world.clock
+    state.world.telemetry.next_sample_ms = math.inf
     if clock.now_ms <= window.window_start_ms and not any(counters):
         return None
     sample = _sample(state, ordinal, "final")
@@ -74,14 +75,14 @@ def take_final_sample(state: WorldState, ordinal: int) -> Sample | None:
 
 
 def _begin_interval(state: WorldState) -> None:
-    restart_window(state.traffic[SAMPLE_WINDOW], float(state.clock[0].now_ms))
+    restart_window(state.world.traffic[SAMPLE_WINDOW], float(state.world.clock.now_ms))
     for name in ("sample_hit_tokens", "sample_total_tokens", "sample_preemptions"):
-        state.pools[name][:] = 0
+        state.world.pools[name][:] = 0
 
 
 def _sample(state: WorldState, ordinal: int, kind: str) -> Sample:
-    now_ms = float(state.clock[0].now_ms)
-    window, counters = state.traffic[SAMPLE_WINDOW], state.pools
+    now_ms = float(state.world.clock.now_ms)
+    window, counters = state.world.traffic[SAMPLE_WINDOW], state.world.pools
     if kind == "baseline":  # gauges only; its interval goes on into the next sample
         window, counters = make_table(TrafficRow, 1)[0], make_table(PoolRow, len(counters))
     traffic = traffic_statistics(window, now_ms)
@@ -124,12 +125,14 @@ def _sample(state: WorldState, ordinal: int, kind: str) -> Sample:
 def _gauges(state: WorldState, pool_id: int) -> list[dict[str, Any]]:
     """Return one row per rank of a live worker, starting and draining ones included."""
     rows = []
-    engine = state.engines[pool_id]
+    engine = state.world.engines[pool_id]
     total_blocks = int(engine.num_blocks)
-    for row in state.rosters[ROSTER_LIVE + pool_id, : state.pools[pool_id].live_count].tolist():
-        worker = state.workers[row]
+    for row in state.world.rosters[
+        ROSTER_LIVE + pool_id, : state.world.pools[pool_id].live_count
+    ].tolist():
+        worker = state.world.workers[row]
         for dp_rank in range(int(engine.dp_size)):
-            gauge = state.gauges[int(worker.first_rank) + dp_rank]
+            gauge = state.world.gauges[int(worker.first_rank) + dp_rank]
             active, inactive = int(gauge.active_blocks), int(gauge.inactive_blocks)
             rows.append(
                 {
@@ -156,7 +159,7 @@ def _counters(pool: PoolRow) -> dict[str, int]:
 
 
 def _worker_ids(state: WorldState, pool_id: int, worker_state: int) -> list[int]:
-    live = state.rosters[ROSTER_LIVE + pool_id, : state.pools[pool_id].live_count]
-    workers = np.asarray(state.workers)[live]
+    live = state.world.rosters[ROSTER_LIVE + pool_id, : state.world.pools[pool_id].live_count]
+    workers = np.asarray(state.world.workers)[live]
     ids: list[int] = workers["id"][workers["state"] == worker_state].tolist()
     return ids

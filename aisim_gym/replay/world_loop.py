@@ -65,7 +65,7 @@ def advance_worlds(
         if addresses[world] == 0:
             return world
         clock = _bundle_at(example, addresses[world]).clock
-        if clock.tick_shown == 1:
+        if clock.tick_shown:
             return world
         clock.instants_left = instants
         statuses[world] = _call(functions[world], addresses[world])

@@ -47,7 +47,7 @@ class CompletedRequests:
     @classmethod
     def of(cls, state: WorldState) -> Self:
         """Return what has completed so far."""
-        requests = np.asarray(state.requests)[np.argsort(request_numbers(state))]
+        requests = np.asarray(state.world.requests)[np.argsort(request_numbers(state))]
         requests = requests[requests["status"] == REQUEST_COMPLETED]
         arrival_ms, first_ms = requests["arrival_ms"], requests["first_token_ms"]
         last_ms = requests["last_token_ms"]

@@ -54,28 +54,34 @@ class RequestRecords:
             state: Tables of the run.
             session_ids: Names of its sessions.
         """
-        requests = np.asarray(state.requests)
+        requests = np.asarray(state.world.requests)
         ended = np.flatnonzero(requests["status"] != REQUEST_OPEN)
         numbers = request_numbers(state)
         ended = ended[np.lexsort((numbers[ended], requests["arrival_ms"][ended]))]
         self._numbers = numbers[ended]
         self._session_ids = session_ids
         self._turns = np.zeros(0, np.int64)
-        if len(state.sessions):
-            self._turns = ended - state.sessions["first"][requests["session"][ended]]
+        if len(state.world.sessions):
+            self._turns = ended - state.world.sessions["first"][requests["session"][ended]]
         self.row = requests["row"][ended]
         self._requests = requests[ended]
         self._indices = ended
         self._num_requests = len(requests)
-        self._admissions = np.asarray(state.admissions)[: state.clock[0].admission_count].copy()
-        self._dp_sizes = [int(state.engines[pool_id].dp_size) for pool_id in (PREFILL, DECODE)]
-        self._is_disaggregated = bool(state.clock[0].is_disaggregated)
-        self._reserves_first = bool(state.clock[0].reserves_first)
+        self._admissions = np.asarray(state.world.admissions)[
+            : state.world.clock.admission_count
+        ].copy()
+        self._dp_sizes = [
+            int(state.world.engines[pool_id].dp_size) for pool_id in (PREFILL, DECODE)
+        ]
+        self._is_disaggregated = bool(state.world.options.is_disaggregated)
+        self._reserves_first = bool(state.world.options.reserves_first)
         self._stage_times_ms: dict[str, NDArray[np.float64]] = {}
-        if state.encoder[0].num_instances > 0:
-            self._stage_times_ms["encoder_ready_ms"] = state.stage_times["encoder_ready_ms"][ended]
-        if state.server_stages[PREFILL].num_servers > 0:
-            self._stage_times_ms["tokenized_ms"] = state.stage_times["tokenized_ms"][ended]
+        if state.world.encoder.num_instances > 0:
+            self._stage_times_ms["encoder_ready_ms"] = state.world.stage_times["encoder_ready_ms"][
+                ended
+            ]
+        if state.world.server_stages[PREFILL].num_servers > 0:
+            self._stage_times_ms["tokenized_ms"] = state.world.stage_times["tokenized_ms"][ended]
 
     def __len__(self) -> int:
         """Return the number of records."""

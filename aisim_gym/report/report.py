@@ -58,7 +58,7 @@ def summarize(replay: Replay) -> Report:
         ticks=tuple(replay.ticks),
         coverage={
             "capture_per_request": spec.capture_per_request,
-            "capture_planner_details": bool(state.clock[0].captures_operations),
+            "capture_planner_details": bool(state.world.options.captures_operations),
             "per_request_records": 0 if records is None else len(records),
         },
         completed=completed,

@@ -13,9 +13,9 @@ def request_numbers(state: WorldState) -> NDArray[np.int64]:
 
     Requests of a list are numbered as in their source, turns by session and turn.
     """
-    if len(state.sessions):
-        return np.arange(len(state.requests))
-    return np.asarray(state.requests["row"], np.int64)
+    if len(state.world.sessions):
+        return np.arange(len(state.world.requests))
+    return np.asarray(state.world.requests["row"], np.int64)
 
 
 def request_uuid(number: int) -> str:

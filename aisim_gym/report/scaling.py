@@ -23,7 +23,7 @@ class ScaleEvents(NamedTuple):
             initial = fleet.num_workers
         else:
             initial = fleet.num_prefill_workers + fleet.num_decode_workers
-        workers = np.asarray(state.workers)[: int(state.pools["num_workers"].sum())]
+        workers = np.asarray(state.world.workers)[: int(state.world.pools["num_workers"].sum())]
         is_draining = workers["draining_ms"] >= 0.0
         return cls(
             started=len(workers) - initial,

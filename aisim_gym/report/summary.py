@@ -33,16 +33,16 @@ def summarize_run(replay: Replay, completed: CompletedRequests) -> dict[str, Any
         completed: Its completed requests.
     """
     state = replay.state
-    clock = state.clock[0]
+    clock = state.world.clock
     input_tokens = int(completed.input_tokens.sum())
     output_tokens = int(completed.output_tokens.sum())
     duration_ms = float(completed.terminal_ms.max()) if len(completed) else 0.0
     duration_s = max(duration_ms / 1000.0, SHORTEST_DURATION_S)
     prefill_seconds, decode_seconds = (
-        float(pool_worker_seconds(state.world(), pool_id)) for pool_id in (PREFILL, DECODE)
+        float(pool_worker_seconds(state.world, pool_id)) for pool_id in (PREFILL, DECODE)
     )
     prefill_gpus, decode_gpus = gpus_per_worker(replay.spec)
-    encoder = state.encoder[0]
+    encoder = state.world.encoder
     gpu_seconds = prefill_seconds * prefill_gpus + decode_seconds * decode_gpus
     encoder_seconds = int(encoder.num_gpus) * float(clock.now_ms) / 1000.0
     gpu_seconds += encoder_seconds

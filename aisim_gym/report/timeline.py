@@ -81,7 +81,7 @@ class Timeline:
     def of(cls, replay: Replay) -> "Timeline":
         """Return the run so far; worker counts are exact, not sampled at ticks."""
         state = replay.state
-        requests = np.asarray(state.requests)
+        requests = np.asarray(state.world.requests)
         arrived = requests[requests["is_arrived"] == 1]
         arrived = arrived[np.argsort(arrived["arrival_ms"], kind="stable")]
         end_s = replay.now_ms / 1000.0
@@ -119,7 +119,7 @@ def choose_window_s(duration_s: float) -> float:
 def count_workers(replay: Replay, pool_id: int) -> WorkerCounts:
     """Return the worker counts of one pool, from the lives of its workers."""
     state, end_ms = replay.state, replay.now_ms
-    workers = np.asarray(state.workers)[: int(state.pools["num_workers"].sum())]
+    workers = np.asarray(state.world.workers)[: int(state.world.pools["num_workers"].sum())]
     workers = workers[workers["pool"] == pool_id]
     created_ms = workers["created_ms"]
     removed_ms = _or_later(workers["removed_ms"], end_ms)

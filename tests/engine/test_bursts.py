@@ -105,7 +105,7 @@ def test_request_without_output_ends_without_a_draw() -> None:
 def test_prefill_worker_emits_one_token_without_a_draw_or_decode_time() -> None:
     t = rank(role=ROLE_PREFILL, accept_rate_1=0.85)
     s = t.new_request(6, 1)
-    t.seqs[s].is_source = 1
+    t.seqs[s].is_source = True
     t.backend.submit(t, t.rank, s)
     work = t.run_pass()
     assert (tokens_of(t), t.rank.num_draws, work.end_ms) == ([1], 0, 10.0)
@@ -257,7 +257,7 @@ def test_request_alone_that_has_no_room_for_a_burst_emits_nothing() -> None:
     work = t.run_pass()
     assert (t.signals(), t.queued(WAITING), active_blocks(t.rank)) == ([], [s], 0)
     assert (work.num_prefill, work.timed_decodes, work.end_ms) == (1, 0, 10.0)
-    assert work.is_undone == 1
+    assert work.is_undone
 
 
 def test_partly_computed_prompts_do_not_take_part_in_bursts() -> None:

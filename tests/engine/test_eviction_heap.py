@@ -30,7 +30,7 @@ def test_nodes_leave_in_the_order_in_which_they_were_used(steps: list[tuple[int,
             oldest = pop_node(nodes, ROOT)
             assert queued[oldest] == min(queued.values())
             assert nodes[oldest].queued_stamp == queued.pop(oldest)
-            assert nodes[oldest].is_queued == 0
+            assert not nodes[oldest].is_queued
         else:
             nodes[n].stamp = stamp
             push_node(nodes, ROOT, n)

@@ -203,7 +203,7 @@ def test_what_an_ended_request_leaves_behind_is_one_row_that_is_evicted_block_by
 def preempted(t: RankTables) -> int:
     """Return a request with a shared, an own and a generated block that was preempted."""
     s = t.new_seq([1], 8, output_tokens=8)
-    t.seqs[s].was_admitted = 1
+    t.seqs[s].was_admitted = True
     t.seqs[s].generated_tokens = 5
     assert take(t, s, 12)
     finish(t, s, 12)
@@ -398,7 +398,7 @@ def test_pool_agrees_with_a_model_that_has_one_object_per_block(
         if copies is None:
             return False
         finish(t, s, tokens)
-        t.seqs[s].was_admitted = 1
+        t.seqs[s].was_admitted = True
         running.append((s, copies))
         return True
 

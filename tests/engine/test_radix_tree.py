@@ -198,7 +198,7 @@ class Tree(SglangRank):
             edge = self._edge(n)
             assert row.content == edge[0]
             if row.locks == 0 and not row.num_children:
-                assert row.is_queued == 1
+                assert row.is_queued
             shown.append(
                 [[token_of[c] for c in edge], int(row.locks), int(row.stamp), self.dump(n)]
             )

@@ -55,7 +55,7 @@ def run_at_once(t: BlockRank, num_passes: int) -> None:
     free_rows = int(t.arena.block_free_count)
     begin_work(t.engine, t.rank, t.work)
     t.backend.join_decodes(t, t.engine, t.rank, t.work)
-    t.rank.is_capacity_bound = 1 if t.queues[WAITING].count > 0 else 0  # as its worker does
+    t.rank.is_capacity_bound = bool(t.queues[WAITING].count > 0)  # as its worker does
     t.backend.advance_decodes(t, t.engine, t.rank, t.work, num_passes, NONE)
     assert free_rows - t.arena.block_free_count <= demand
 

@@ -77,19 +77,19 @@ def test_rank_is_capacity_bound_while_requests_are_left_waiting() -> None:
     t.submit(4, 2)
     t.submit(4, 2)
     t.run_pass()
-    assert t.rank.is_capacity_bound == 1
+    assert t.rank.is_capacity_bound
     t.run_pass()
-    assert t.rank.is_capacity_bound == 1
+    assert t.rank.is_capacity_bound
     t.run_pass()
-    assert t.rank.is_capacity_bound == 0
+    assert not t.rank.is_capacity_bound
 
 
 def test_pass_that_preempted_says_nothing_about_capacity() -> None:
     t, _ = three_prompts(preemption=PREEMPT_LAST)
-    assert t.rank.is_capacity_bound == 0
+    assert not t.rank.is_capacity_bound
     t.run_pass()
     assert t.queued(WAITING) != []
-    assert t.rank.is_capacity_bound == 0
+    assert not t.rank.is_capacity_bound
 
 
 def test_deferred_pass_says_nothing_about_capacity() -> None:
@@ -99,7 +99,7 @@ def test_deferred_pass_says_nothing_about_capacity() -> None:
     late = t.submit(4, 4)
     t.run_pass(wave=1)
     assert t.queued(WAITING) == [late]
-    assert t.rank.is_capacity_bound == 0
+    assert not t.rank.is_capacity_bound
     t.run_pass(wave=2)
     assert t.queued(WAITING) == []
 
@@ -109,7 +109,7 @@ def test_capacity_bound_rank_does_not_defer() -> None:
     t.submit(4, 4)
     t.run_pass(wave=0)
     t.submit(4, 4)
-    t.rank.is_capacity_bound = 1
+    t.rank.is_capacity_bound = True
     t.run_pass(wave=1)
     assert t.queued(WAITING) == []
 
@@ -119,7 +119,7 @@ def test_deferred_pass_leaves_out_prompts_that_are_partly_computed() -> None:
     short, long = t.submit(4, 4), t.submit(12, 4)
     t.run_pass(wave=0)
     assert t.seqs[long].computed_tokens == 4
-    t.rank.is_capacity_bound = 0
+    t.rank.is_capacity_bound = False
     t.run_pass(wave=1)
     assert (t.emitted(), int(t.seqs[long].computed_tokens)) == ([short], 4)
 
@@ -184,7 +184,7 @@ def test_only_activated_requests_are_admitted_while_a_destination_is_pending() -
     t.seqs[ready].reserved_blocks = 1
     t.rank.reserved_blocks += 1
     t.rank.reserved_seqs += 1
-    t.seqs[ready].is_destination = 1
+    t.seqs[ready].is_destination = True
     t.rank.queued_decode += 1
     t.activate(ready)
     t.run_pass()

@@ -45,7 +45,7 @@ def play(env: ScalingEnv, action: Any = None, **reset: Any) -> list[Any]:
 
 
 def arrivals(env: ScalingEnv) -> list[float]:
-    rows = np.asarray(env.replay.state.requests)
+    rows = np.asarray(env.replay.state.world.requests)
     return [float(at_ms) for at_ms in rows["arrival_ms"]]
 
 
@@ -93,7 +93,7 @@ def test_same_seed_gives_the_same_episode_whatever_the_global_state(
         before = global_random_state()
         episodes.append(play(env, seed=7))
         assert global_random_state() == before
-        rows = np.asarray(env.replay.state.requests)
+        rows = np.asarray(env.replay.state.world.requests)
         episodes[-1].append([str(row) for row in rows.tolist()])
     assert episodes[0] == episodes[1]
 
@@ -293,7 +293,7 @@ def test_every_request_is_somewhere_at_every_tick(env_id: str, make_env: EnvBuil
         *_, terminated, truncated, info = env.step(env.action_space.sample())
         check_requests(env.replay.state)
         check_arrivals(env.replay.state)
-        rows = np.asarray(env.replay.state.requests)
+        rows = np.asarray(env.replay.state.world.requests)
         rows = rows[rows["is_arrived"] == 1]
         num_open = int((rows["status"] == REQUEST_OPEN).sum())
         assert info["total_arrived"] == len(rows)
@@ -338,7 +338,7 @@ def test_overload_drops_nothing_and_never_looks_better(env_id: str, make_env: En
         load = {"duration_s": 60.0, "base_rate_rps": rate_rps, "peak_rate_rps": rate_rps}
         env = make_env(env_id, workload={**load, "spike_at_s": None}, horizon_s=90.0)
         info = play(env, action=least(env), seed=1)[-1][4]
-        rows = np.asarray(env.replay.state.requests)
+        rows = np.asarray(env.replay.state.world.requests)
         completed = rows[rows["status"] == REQUEST_COMPLETED]
         assert set(rows["status"].tolist()) <= {REQUEST_OPEN, REQUEST_COMPLETED}
         summary = summarize(env.replay).summary
@@ -361,11 +361,11 @@ def test_rewards_add_up_to_the_cost_of_the_run(
     env = make_env(env_id, **workload)
     seen = play(env, seed=2)
     steps = [step[4] for step in seen[1:]]
-    world = env.replay.state.world()
+    world = env.replay.state.world
     paid_s = sum(pool_worker_seconds(world, pool_id) for pool_id in (PREFILL, DECODE))
     assert sum(info["gpu_hours"] for info in steps) == pytest.approx(paid_s / 3600.0)
     assert sum(info["duration_s"] for info in steps) == pytest.approx(env.replay.now_ms / 1000.0)
-    rows = np.asarray(env.replay.state.requests)
+    rows = np.asarray(env.replay.state.world.requests)
     ttft_ms = rows["first_token_ms"] - rows["arrival_ms"]
     itl_ms = (rows["last_token_ms"] - rows["first_token_ms"]) / np.maximum(
         rows["emitted_tokens"] - 1, 1
@@ -390,7 +390,7 @@ def test_open_requests_count_by_their_lateness_at_the_end(
         env = make_env(env_id, requests=requests, tick_s=0.5, horizon_s=horizon_s)
         seen = play(env, action=least(env), seed=1)
         info[horizon_s] = seen[-1][4]
-        rows = np.asarray(env.replay.state.requests)
+        rows = np.asarray(env.replay.state.world.requests)
         open_without_token = int((rows["emitted_tokens"] == 0).sum())
         late_frac = min(1.0, horizon_s / 0.5 - 1.0)
         least_late = open_without_token * late_frac

@@ -258,7 +258,7 @@ def test_workers_without_a_row_count_as_clipped(make_env: EnvBuilder) -> None:
     env.reset(seed=1)  # 3 workers
     small = make_env(AGG, fleet=choose_fleet("agg", initial_workers=1), max_workers=2)
     part = PerRankObservation(small.fleet_description)
-    seen, num_clipped = part.observe_world(env.replay.state.world(), 1e6, NOTHING)
+    seen, num_clipped = part.observe_world(env.replay.state.world, 1e6, NOTHING)
     assert seen["workers_mask"].tolist() == [1, 1]
     assert num_clipped == len(RANK_ENTRIES) + 2  # workers_active and gpus are 3 / 2
 
@@ -360,5 +360,5 @@ def test_object_of_ones_own_is_told_what_the_snapshot_does_not_say(make_env: Env
     env.reset(seed=1)
     step = NOTHING._replace(duration_s=10.0, overdue_s=25.0, completed=3, rejected=1, good=2)
     Observer(part).observe(env.replay, 100_000.0, step)
-    in_flight = int(env.replay.state.clock[0].in_flight)
+    in_flight = int(env.replay.state.world.clock.in_flight)
     assert part.told == EpisodeNow(0.1, in_flight, 2.5, 0.5)

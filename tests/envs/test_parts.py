@@ -193,12 +193,12 @@ def test_requests_are_counted_once_in_the_step_in_which_they_end() -> None:
     steps = []
     while (snapshot := replay.advance_to_tick()) is not None:
         steps.append(ledger.count_step(replay.state))
-        rows = np.asarray(replay.state.requests)
+        rows = np.asarray(replay.state.world.requests)
         assert sum(step.completed for step in steps) == (rows["status"] == 1).sum()
         assert sum(step.arrived for step in steps) == (at_ms <= snapshot.now_ms).sum()
         replay.apply(ScalingDecision(None, None, snapshot.now_ms + 100.0))
     steps.append(ledger.count_step(replay.state))
-    rows = np.asarray(replay.state.requests)
+    rows = np.asarray(replay.state.world.requests)
     ttft_ms = rows["first_token_ms"] - rows["arrival_ms"]
     gaps = np.maximum(rows["emitted_tokens"] - 1, 1)
     itl_ms = (rows["last_token_ms"] - rows["first_token_ms"]) / gaps
@@ -213,7 +213,7 @@ def test_bounds_of_the_limits_are_inclusive() -> None:
     requests = requests_from_arrays([0.0, 1000.0], [500, 500], [1, 30])
     replay = Replay({"fleet": {"kind": "agg"}}, requests)
     replay.advance_to_tick()
-    rows = np.asarray(replay.state.requests)
+    rows = np.asarray(replay.state.world.requests)
     ttft_ms = float((rows["first_token_ms"] - rows["arrival_ms"]).max())
     itl_ms = float(rows["last_token_ms"][1] - rows["first_token_ms"][1]) / 29
     assert OutcomeLedger(ttft_ms, itl_ms).count_step(replay.state).good == 2
@@ -239,12 +239,12 @@ def test_trace_file_is_played_and_sliced(env_id: str, tmp_path: Path, make_env: 
     write_trace(folder / "trace.jsonl")
     env = make_env(env_id, trace=str(folder / "trace.jsonl"))
     env.reset(seed=1)
-    assert len(env.replay.state.requests) == 60
+    assert len(env.replay.state.world.requests) == 60
     env.reset(options={"start_s": 20.0, "duration_s": 10.0})
-    rows = np.asarray(env.replay.state.requests)
+    rows = np.asarray(env.replay.state.world.requests)
     assert rows["arrival_ms"].tolist() == [1000.0 * i for i in range(10)]
     env.reset()
-    assert len(env.replay.state.requests) == 60  # options are not remembered
+    assert len(env.replay.state.world.requests) == 60  # options are not remembered
     with pytest.raises(ValueError, match=r"options.start_s: got 500.0, expected less than 59"):
         env.reset(options={"start_s": 500.0})
 
@@ -256,7 +256,7 @@ def test_format_of_trace_files_is_detected_if_it_is_not_given(
     write_simple_csv(requests_from_arrays([0.0, 5.0], [10, 20], [3, 4]), path)
     env = make_env(AGG, workload={"trace_files": [str(path)]})
     env.reset(seed=1)
-    assert np.asarray(env.replay.state.requests)["input_tokens"].tolist() == [10, 20]
+    assert np.asarray(env.replay.state.world.requests)["input_tokens"].tolist() == [10, 20]
     with pytest.raises(WorkloadError, match="failed to parse line 1"):
         make_env(AGG, workload={"trace_files": [str(path)], "trace_format": "mooncake"})
     with pytest.raises(SpecError, match=r"^workload.time_unit is for mooncake, .*'csv'"):
@@ -269,7 +269,7 @@ def test_fields_of_traffic_need_no_kind(make_env: EnvBuilder) -> None:
     for workload in (fields, {"kind": "traffic", **fields}):
         env = make_env(AGG, workload={"duration_s": 20.0, **workload})
         env.reset(seed=3)
-        seen.append(np.asarray(env.replay.state.requests)["arrival_ms"].tolist())
+        seen.append(np.asarray(env.replay.state.world.requests)["arrival_ms"].tolist())
     assert seen[0] == seen[1]
 
 
@@ -558,5 +558,5 @@ def test_seed_in_the_generator_fixes_the_requests(env_id: str, make_env: EnvBuil
     sizes = []
     for seed in (1, 2):
         env.reset(seed=seed)
-        sizes.append(np.asarray(env.replay.state.requests)["arrival_ms"].tolist())
+        sizes.append(np.asarray(env.replay.state.world.requests)["arrival_ms"].tolist())
     assert sizes[0] == sizes[1]

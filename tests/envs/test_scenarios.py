@@ -78,7 +78,7 @@ def go_on(env: ScalingEnv, num_steps: int) -> list[Any]:
 
 def arrivals(env: ScalingEnv) -> tuple[tuple[float, int, int], ...]:
     """Return time and lengths of every request of the episode."""
-    requests = np.asarray(env.replay.state.requests)
+    requests = np.asarray(env.replay.state.world.requests)
     return tuple(requests[["arrival_ms", "input_tokens", "output_tokens"]].tolist())
 
 
@@ -229,7 +229,7 @@ def test_steps_return_plain_values_and_lose_no_request(scenario: Scenario) -> No
         keys = keys or set(info)
         assert set(info) == keys
         ended = terminated or truncated
-    requests = np.asarray(env.replay.state.requests)
+    requests = np.asarray(env.replay.state.world.requests)
     assert info["total_arrived"] == (requests["is_arrived"] == 1).sum() > 0
 
 

@@ -25,7 +25,7 @@ AGG = "aisim_gym/Aggregated-v0"
 
 def arrivals(env: ScalingEnv, **reset: Any) -> tuple[float, ...]:
     env.reset(**reset)
-    return tuple(np.asarray(env.replay.state.requests)["arrival_ms"].tolist())
+    return tuple(np.asarray(env.replay.state.world.requests)["arrival_ms"].tolist())
 
 
 def every_second(count: int) -> Any:
@@ -129,7 +129,7 @@ def test_every_other_field_of_the_table_counts(
         env = make_env(AGG, workload=table)
         env.reset(seed=1)
         columns = ("arrival_ms", "input_tokens", "output_tokens")
-        requests = np.asarray(env.replay.state.requests)
+        requests = np.asarray(env.replay.state.world.requests)
         return list(zip(*(requests[name].tolist() for name in columns), strict=True))
 
     table = write_trace(tmp_path)
@@ -204,11 +204,11 @@ def test_asked_part_counts_from_the_start_of_the_episode_and_stays_in_it(
     blocks = {"train": [[0.0, 20.0]], "test": [[30.0, 55.0]]}
     env = make_env(AGG, requests=every_second(101), split="test", blocks=blocks, episode_s=10.0)
     env.reset(options={"episode": 1, "start_s": 2.0, "duration_s": 3.0})
-    rows = np.asarray(env.replay.state.requests)
+    rows = np.asarray(env.replay.state.world.requests)
     assert rows["row"].tolist() == [42, 43, 44]
     assert rows["arrival_ms"].tolist() == [0.0, 1000.0, 2000.0]
     env.reset(options={"episode": 0, "start_s": 8.0, "duration_s": 50.0})
-    assert np.asarray(env.replay.state.requests)["row"].tolist() == [38, 39]
+    assert np.asarray(env.replay.state.world.requests)["row"].tolist() == [38, 39]
     with pytest.raises(ValueError, match=r"options.episode: got 2, expected 0 to 1"):
         env.reset(options={"episode": 2, "start_s": 0.0, "duration_s": 3.0})
     with pytest.raises(ValueError, match=r"options.start_s: got 20.0, expected less than 10.0"):

@@ -46,7 +46,7 @@ def steps(env: ScalingEnv, seed: int) -> Any:
 
 def episode_by_definition(env: ScalingEnv, info: dict[str, Any]) -> EpisodeNow:
     """Return what the snapshot does not say, from the request table and ``info``."""
-    rows = np.asarray(env.replay.state.requests)
+    rows = np.asarray(env.replay.state.world.requests)
     in_flight = int(((rows["is_arrived"] == 1) & (rows["status"] == 0)).sum())
     ended = info["completed"] + info["rejected"]
     return EpisodeNow(
@@ -94,8 +94,8 @@ class OutcomesByDefinition:
 
     def next(self, env: ScalingEnv) -> Outcomes:
         """Return what happened since the last call."""
-        rows = np.asarray(env.replay.state.requests).tolist()
-        names = np.asarray(env.replay.state.requests).dtype.names or ()
+        rows = np.asarray(env.replay.state.world.requests).tolist()
+        names = np.asarray(env.replay.state.world.requests).dtype.names or ()
         requests = [dict(zip(names, row, strict=True)) for row in rows]
         was_ended = self._was_ended or [False] * len(requests)
         now_ms, overdue_ms = env.replay.now_ms, 0.0

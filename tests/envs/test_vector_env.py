@@ -183,7 +183,7 @@ def test_without_seeds_the_environments_are_not_alike(env_id: str) -> None:
     _, ours = make_both(env_id, "NextStep")
     ours.reset()
     arrivals = {
-        tuple(np.asarray(ours.get_attr("replay")[i].state.requests)["arrival_ms"].tolist())
+        tuple(np.asarray(ours.get_attr("replay")[i].state.world.requests)["arrival_ms"].tolist())
         for i in range(NUM_ENVS)
     }
     assert len(arrivals) == NUM_ENVS

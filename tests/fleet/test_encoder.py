@@ -6,14 +6,13 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aisim_gym.engine.tables import NONE
 from aisim_gym.fleet.encoder import (
     EncoderRow,
     enter_encoder,
-    next_encoder_ms,
+    next_batch_ms,
     start_batches,
 )
-from aisim_gym.fleet.timers import TimerHeapRow, TimerRow, pop_timer
+from aisim_gym.fleet.time_heap import TimedRow, TimeHeapRow, next_ms, pop
 from aisim_gym.tables import make_table
 
 
@@ -33,14 +32,14 @@ class Pool:
         self.encoder.transfer_ms = transfer_ms
         self.forward_ms = np.array(forward_ms)
         self.free_ms = np.zeros(num_instances)
-        self.heap = make_table(TimerHeapRow, 1)[0]
-        self.deliveries = make_table(TimerRow, 100)
+        self.heap = make_table(TimeHeapRow, 1)[0]
+        self.deliveries = make_table(TimedRow, 100)
         self.next_waiting = np.zeros(100, np.int64)
         self.batches: list[tuple[float, int]] = []
         self.delivered: list[tuple[int, float]] = []
 
     def next_ms(self) -> float:
-        return next_encoder_ms(self.encoder, self.free_ms, self.heap, self.deliveries)
+        return min(next_batch_ms(self.encoder, self.free_ms), next_ms(self.heap, self.deliveries))
 
     def start_batches_now(self, now_ms: float) -> None:
         waiting = int(self.encoder.num_waiting)
@@ -63,13 +62,13 @@ class Pool:
             while changed:
                 changed = False
                 self.start_batches_now(now_ms)
-                while (request := pop_timer(self.heap, self.deliveries, now_ms)) != NONE:
-                    self.delivered.append((request, now_ms))
+                while next_ms(self.heap, self.deliveries) <= now_ms:
+                    self.delivered.append((pop(self.heap, self.deliveries), now_ms))
                 while num_arrived < len(arrivals_ms) and arrivals_ms[num_arrived] <= now_ms:
                     enter_encoder(self.encoder, self.next_waiting, num_arrived)
                     num_arrived += 1
                     changed = True
-                parked = self.encoder.num_waiting + self.heap.num_timers
+                parked = self.encoder.num_waiting + self.heap.count
                 assert parked == num_arrived - len(self.delivered)
         assert [now_ms for _, now_ms in self.delivered] == sorted(ms for _, ms in self.delivered)
         assert sorted(request for request, _ in self.delivered) == list(range(len(arrivals_ms)))

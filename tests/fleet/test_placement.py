@@ -11,12 +11,14 @@ from aisim_gym.fleet.world_state import WorldState
 
 def placed(state: WorldState, count: int) -> list[int]:
     """Return the scheduler ids of the next placements in an aggregated fleet."""
-    return [int(state.ranks[place_aggregated(state.world())].scheduler_id) for _ in range(count)]
+    return [
+        int(state.world.ranks[place_aggregated(state.world)].scheduler_id) for _ in range(count)
+    ]
 
 
 def placed_in_pool(state: WorldState, pool_id: int, count: int) -> list[int]:
-    ranks = [place_in_pool(state.world(), pool_id) for _ in range(count)]
-    return [int(state.ranks[rank].scheduler_id) for rank in ranks]
+    ranks = [place_in_pool(state.world, pool_id) for _ in range(count)]
+    return [int(state.world.ranks[rank].scheduler_id) for rank in ranks]
 
 
 def test_aggregated_workers_alternate_and_their_ranks_rotate() -> None:

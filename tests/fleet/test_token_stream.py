@@ -12,7 +12,7 @@ from aisim_gym.replay import Replay
 
 def finished(replay: Replay) -> Any:
     """Return the requests of a run."""
-    return np.asarray(replay.state.requests)
+    return np.asarray(replay.state.world.requests)
 
 
 def test_first_second_and_last_token_are_kept() -> None:

@@ -55,7 +55,7 @@ class Links:
         return cancel_transfer(self.state, self.transfers, request)
 
     def next_ms(self) -> float:
-        assert self.state.is_stale == 0, "ask for what ends first"
+        assert not self.state.is_stale, "ask for what ends first"
         return next_transfer_ms(self.state)
 
     def pop_all(self, now_ms: float) -> list[int]:
@@ -69,7 +69,7 @@ class Links:
 
     def running(self) -> list[TransferRow]:
         rows = [self.transfers[i] for i in range(int(self.state.num_rows))]
-        return [row for row in rows if row.is_running == 1]
+        return [row for row in rows if row.is_running]
 
     def run(
         self,

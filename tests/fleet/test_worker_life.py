@@ -5,10 +5,9 @@ from fleet.worlds import new_world, roster, scale, worker_states
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aisim_gym.fleet.event_heap import pop_due
+from aisim_gym.fleet.events import EVENT_WORKER_READY, EVENTS, pop_due
 from aisim_gym.fleet.tables import (
     DECODE,
-    EVENT_WORKER_READY,
     PREFILL,
     ROSTER_ACTIVE,
     ROSTER_LIVE,
@@ -29,31 +28,31 @@ from aisim_gym.fleet.world_state import WorldState
 
 def occupy(state: WorldState, *worker_ids: int) -> None:
     """Let workers own a request that never ends."""
-    for row in range(len(state.workers)):
-        worker = state.workers[row]
+    for row in range(len(state.world.workers)):
+        worker = state.world.workers[row]
         if worker.pool == DECODE and worker.id in worker_ids:
-            state.ranks[worker.first_rank].owned_seqs += 1
+            state.world.ranks[worker.first_rank].owned_seqs += 1
 
 
 def free(state: WorldState, *worker_ids: int) -> None:
-    for row in range(len(state.workers)):
-        worker = state.workers[row]
+    for row in range(len(state.world.workers)):
+        worker = state.world.workers[row]
         if worker.pool == DECODE and worker.id in worker_ids:
-            state.ranks[worker.first_rank].owned_seqs -= 1
-            state.pools[DECODE].drain_check = 1
+            state.world.ranks[worker.first_rank].owned_seqs -= 1
+            state.world.pools[DECODE].drain_check = True
 
 
 def test_initial_workers_are_active_whatever_the_startup_time() -> None:
     state = new_world(workers=2, startup_ms=30.0)
     assert worker_states(state) == {0: WORKER_ACTIVE, 1: WORKER_ACTIVE}
-    assert state.clock[0].event_count == 0
+    assert state.world.heaps[EVENTS].count == 0
 
 
 def test_added_workers_start_up_and_their_ready_events_are_armed() -> None:
     state = new_world(workers=1, startup_ms=30.0)
     scale(state, 3, at_ms=20.0)
     assert worker_states(state) == {0: WORKER_ACTIVE, 1: WORKER_STARTING, 2: WORKER_STARTING}
-    assert sorted(state.events["at_ms"][:2].tolist()) == [50.0, 50.0]
+    assert sorted(state.world.events["at_ms"][:2].tolist()) == [50.0, 50.0]
     assert roster(state, ROSTER_ACTIVE) == [0]
 
 
@@ -62,8 +61,8 @@ def test_added_workers_without_startup_time_are_active_at_once(startup_ms: float
     state = new_world(workers=1, startup_ms=startup_ms)
     scale(state, 3, at_ms=20.0)
     assert worker_states(state) == dict.fromkeys(range(3), WORKER_ACTIVE)
-    assert state.workers[2].ready_ms == 20.0
-    assert state.clock[0].event_count == 0
+    assert state.world.workers[2].ready_ms == 20.0
+    assert state.world.heaps[EVENTS].count == 0
 
 
 def test_target_counts_active_and_starting_but_not_draining_workers() -> None:
@@ -77,7 +76,7 @@ def test_target_counts_active_and_starting_but_not_draining_workers() -> None:
 def test_target_that_is_met_records_no_operation() -> None:
     state = new_world(workers=2)
     scale(state, 2)
-    assert state.clock[0].operation_count == 0
+    assert state.world.clock.operation_count == 0
 
 
 def test_starting_workers_are_cancelled_first_highest_id_first() -> None:
@@ -114,12 +113,15 @@ def test_draining_worker_is_removed_once_it_owns_nothing() -> None:
     state = new_world(workers=2)
     occupy(state, 1)
     scale(state, 1, at_ms=5.0)
-    assert not settle_drained(state.world(), DECODE)
-    state.clock[0].now_ms = 9.0
+    assert not settle_drained(state.world, DECODE)
+    state.world.clock.now_ms = 9.0
     free(state, 1)
-    assert settle_drained(state.world(), DECODE)
-    assert (state.workers[1].state, state.workers[1].removed_ms) == (WORKER_REMOVED, 9.0)
-    assert not settle_drained(state.world(), DECODE)
+    assert settle_drained(state.world, DECODE)
+    assert (state.world.workers[1].state, state.world.workers[1].removed_ms) == (
+        WORKER_REMOVED,
+        9.0,
+    )
+    assert not settle_drained(state.world, DECODE)
 
 
 def test_ids_are_never_used_again() -> None:
@@ -132,7 +134,7 @@ def test_ids_are_never_used_again() -> None:
         2: WORKER_ACTIVE,
         3: WORKER_ACTIVE,
     }
-    assert [int(rank.scheduler_id) for rank in map(state.ranks.__getitem__, range(4))] == [
+    assert [int(rank.scheduler_id) for rank in map(state.world.ranks.__getitem__, range(4))] == [
         0,
         1,
         2,
@@ -144,19 +146,19 @@ def test_ready_event_of_a_cancelled_worker_does_nothing() -> None:
     state = new_world(workers=1, startup_ms=30.0)
     scale(state, 2, at_ms=10.0)
     scale(state, 1, at_ms=20.0)
-    state.clock[0].now_ms = 40.0
-    row = pop_due(state.clock[0], state.events, EVENT_WORKER_READY)
-    assert not settle_ready(state.world(), row)
+    state.world.clock.now_ms = 40.0
+    row = pop_due(state.world, EVENT_WORKER_READY)
+    assert not settle_ready(state.world, row)
     assert worker_states(state)[1] == WORKER_REMOVED
 
 
 def test_ready_event_makes_a_starting_worker_active() -> None:
     state = new_world(workers=1, startup_ms=30.0)
     scale(state, 2, at_ms=10.0)
-    state.clock[0].now_ms = 40.0
-    assert settle_ready(state.world(), pop_due(state.clock[0], state.events, EVENT_WORKER_READY))
+    state.world.clock.now_ms = 40.0
+    assert settle_ready(state.world, pop_due(state.world, EVENT_WORKER_READY))
     assert roster(state, ROSTER_ACTIVE) == [0, 1]
-    assert state.workers[1].ready_ms == 40.0
+    assert state.world.workers[1].ready_ms == 40.0
 
 
 def test_targets_of_both_pools_are_independent() -> None:
@@ -175,16 +177,16 @@ def test_prefill_target_of_an_aggregated_fleet_is_ignored() -> None:
 
 def test_worker_with_a_pass_in_flight_is_neither_drained_nor_startable() -> None:
     state = new_world(workers=1)
-    assert is_drained(state.world(), 0)
-    assert not is_startable(state.world(), 0)
-    state.workers[0].is_busy = 1
-    assert not is_drained(state.world(), 0)
-    assert not is_startable(state.world(), 0)
+    assert is_drained(state.world, 0)
+    assert not is_startable(state.world, 0)
+    state.world.workers[0].is_busy = True
+    assert not is_drained(state.world, 0)
+    assert not is_startable(state.world, 0)
 
 
 def test_draining_worker_is_out_of_placement_but_still_alive() -> None:
     state = new_world(workers=2)
-    begin_drain(state.world(), 0, 0)
+    begin_drain(state.world, 0, 0)
     assert roster(state, ROSTER_ACTIVE) == [1]
     assert roster(state, ROSTER_LIVE) == [0, 1]
 
@@ -203,9 +205,9 @@ def test_pool_counts_agree_with_the_states_of_its_workers(
         occupy(state, *known)
         scale(state, target, at_ms=10.0 * tick)
         free(state, *known)
-        settle_drained(state.world(), DECODE)
+        settle_drained(state.world, DECODE)
         states = list(worker_states(state).values())
-        pool = state.pools[DECODE]
+        pool = state.world.pools[DECODE]
         assert states.count(WORKER_ACTIVE) == pool.active_count
         assert states.count(WORKER_STARTING) == pool.starting_count
         assert states.count(WORKER_DRAINING) == pool.draining_count == 0

@@ -49,8 +49,8 @@ def test_hpa_decides_in_the_environment_as_in_a_replay(env_id: str) -> None:
     replay = Replay.run(spec, policy, requests, limits=limits)
     assert any(tick.target_decode is not None for tick in replay.ticks)
     assert isinstance(env.unwrapped, ScalingEnv)
-    mine = np.asarray(env.unwrapped.replay.state.requests)
-    others = np.asarray(replay.state.requests)
+    mine = np.asarray(env.unwrapped.replay.state.world.requests)
+    others = np.asarray(replay.state.world.requests)
     for column in ("first_token_ms", "terminal_ms", "emitted_tokens"):
         assert np.array_equal(mine[column], others[column], equal_nan=True), column
     assert env.unwrapped.replay.now_ms == replay.now_ms

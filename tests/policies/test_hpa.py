@@ -142,7 +142,7 @@ def test_burst_raises_the_fleet_before_anything_completes(env_id: str) -> None:
     """F58, F59: prompts of 32,000 tokens are seen while they queue, not when they end."""
     requests = requests_from_arrays([10_000.0] * 60, [32_000] * 60, [500] * 60)
     env, planner = begin(env_id, HpaPolicy(metrics=[{"name": "qtok"}]), requests)
-    assert not (np.asarray(env.replay.state.requests)["status"] == REQUEST_COMPLETED).any()
+    assert not (np.asarray(env.replay.state.world.requests)["status"] == REQUEST_COMPLETED).any()
     *_, info = env.step(planner.act())
     assert info["churn"] > 0
 

@@ -85,7 +85,7 @@ def run(policy: ScalingPolicy, prefill: int, decode: int) -> Result:
     limits = ScalingLimits(tick_s=5.0, max_workers=12, max_gpus=16)
     spec = sanity_spec(prefill, decode)
     replay = Replay.run(spec, policy, sanity_requests(), limits=limits)
-    rows = np.asarray(replay.state.requests)
+    rows = np.asarray(replay.state.world.requests)
     ttft_ms = rows["first_token_ms"] - rows["arrival_ms"]
     gaps = rows["emitted_tokens"] - 1
     itl_ms = (rows["last_token_ms"] - rows["first_token_ms"]) / np.maximum(gaps, 1)
@@ -97,7 +97,7 @@ def run(policy: ScalingPolicy, prefill: int, decode: int) -> Result:
         for target in (tick.target_prefill, tick.target_decode)
         if target is not None
     ]
-    world = replay.state.world()
+    world = replay.state.world
     paid_s = sum(pool_worker_seconds(world, pool_id) for pool_id in (PREFILL, DECODE))
     return Result(
         attainment=float(good.mean()),

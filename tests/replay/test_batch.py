@@ -115,7 +115,10 @@ def test_rows_of_worlds_that_do_not_wait_are_ignored() -> None:
         batch.apply([[7, 7], [-1, 2]], [30.0, 30.0])
         assert batch.is_waiting.tolist() == [False, False]
         assert batch.advance_to_tick().tolist() == [False, True]
-    assert (ended.state.pools[1].live_count, waiting.state.pools[1].live_count) == (1, 2)
+    assert (ended.state.world.pools[1].live_count, waiting.state.world.pools[1].live_count) == (
+        1,
+        2,
+    )
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda batch: pickle.loads(pickle.dumps(batch))])

@@ -146,7 +146,7 @@ def test_input_arrays_are_not_modified_nor_kept() -> None:
     replay.advance_to_tick()
     replay.apply(ScalingDecision(None, 2, None))
     replay.advance_to_tick()
-    assert replay.state.requests["input_tokens"].tolist() == [9, 8]
+    assert replay.state.world.requests["input_tokens"].tolist() == [9, 8]
     assert [requests.arrival_ms.tolist(), requests.prompt_ids.tolist()] == [
         column.tolist() for column in columns
     ]

@@ -131,9 +131,9 @@ def num_instants(*, fast: bool, **fleet: Any) -> int:
     requests = arrivals(every(500.0, 20), input_tokens=9, output_tokens=200)
     replay = Script(spec, requests, None, lambda _: None).replay(fast=fast)
     assert replay.advance_to_tick() is None
-    num_tokens = replay.state.requests["emitted_tokens"].sum()
+    num_tokens = replay.state.world.requests["emitted_tokens"].sum()
     assert num_tokens == 20 * 200
-    return INSTANTS_PER_CALL - int(replay.state.clock[0].instants_left)
+    return INSTANTS_PER_CALL - int(replay.state.world.clock.instants_left)
 
 
 FLEETS: dict[str, dict[str, Any]] = {

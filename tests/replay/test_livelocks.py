@@ -225,7 +225,7 @@ def test_passes_that_take_time_go_on_to_the_time_limit(engine: dict[str, Any]) -
     replay = Replay.run(spec, None, trace(request(10, 24)))
     assert replay.hit_time_limit
     assert 29_980.0 < replay.now_ms <= 30_000.0
-    assert replay.state.ranks[0].preemptions > MAX_RETRIES
+    assert replay.state.world.ranks[0].preemptions > MAX_RETRIES
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def test_ratio_that_still_falls_is_tried_again_a_bounded_number_of_times() -> No
         replay = Replay(spec, trace(*rows))
         with pytest.raises(ReplayError):
             replay.advance_to_tick()
-        counts.append(int(replay.state.workers[0].retries))
+        counts.append(int(replay.state.world.workers[0].retries))
     assert counts == [600, MAX_RETRIES]
 
 
@@ -259,7 +259,7 @@ def test_livelock_that_something_else_ends_is_none() -> None:
     """A single request that cannot be admitted yet, while another one decodes."""
     spec = worker({**SGLANG, "sglang": {"clip_max_new_tokens": 40}})
     replay = Replay.run(spec, None, trace(request(30, 20), request(28, 20, at_ms=1.0)))
-    assert replay.state.requests["emitted_tokens"].tolist() == [20, 20]
+    assert replay.state.world.requests["emitted_tokens"].tolist() == [20, 20]
 
 
 # With ticks for ever

@@ -77,7 +77,7 @@ def test_finished_run_leaves_nothing_behind(case: Case) -> None:
 
 def check_every_session_ended(state: WorldState) -> None:
     """Every request has ended, but for turns behind one that failed or was canceled."""
-    requests = np.asarray(state.requests)
+    requests = np.asarray(state.world.requests)
     for row in np.flatnonzero(requests["status"] == REQUEST_OPEN).tolist():
         before = requests[row - 1]
         assert requests["session"][row] == before["session"] != NONE
@@ -92,7 +92,7 @@ def test_worker_seconds_are_the_integral_of_the_worker_counts(case: Case) -> Non
 
     def check(_: ScalingSnapshot | None = None) -> None:
         for pool_id in (PREFILL, DECODE):
-            seconds = pool_worker_seconds(replay.state.world(), pool_id)
+            seconds = pool_worker_seconds(replay.state.world, pool_id)
             assert seconds == pytest.approx(paid_seconds(replay.state, pool_id), rel=1e-9)
 
     drive(replay, case, check)
@@ -129,9 +129,9 @@ def test_stages_of_a_request_follow_each_other(case: Case) -> None:
     replay = case.replay()
     drive(replay, case)
     stages = (*PREFILL_STAGES, *RESERVATION, *LATER_STAGES)
-    if replay.state.clock[0].reserves_first:
+    if replay.state.world.options.reserves_first:
         stages = (*RESERVATION, *PREFILL_STAGES, *LATER_STAGES)
-    requests = np.asarray(replay.state.requests)
+    requests = np.asarray(replay.state.world.requests)
     for row in requests[requests["is_arrived"] == 1]:
         times = [row[stage] for stage in ("arrival_ms", *stages) if not math.isnan(row[stage])]
         if row["emitted_tokens"] == 1:  # its last token is its first, it has no second one
@@ -147,12 +147,12 @@ def test_completed_requests_get_the_tokens_they_ask_for(case: Case) -> None:
     replay = case.replay()
     drive(replay, case)
     state = replay.state
-    backend: Backend = getattr(WORLD_TYPES[int(state.clock[0].backend)], "backend")  # noqa: B009
-    engine = state.engines[DECODE]
+    backend: Backend = getattr(WORLD_TYPES[int(state.world.options.backend)], "backend")  # noqa: B009
+    engine = state.world.engines[DECODE]
     assert engine.role in (ROLE_AGGREGATED, ROLE_DECODE)
-    for row in np.asarray(state.requests):
+    for row in np.asarray(state.world.requests):
         limit = backend.output_limit(
-            state.world(), engine, int(row["input_tokens"]), int(row["output_tokens"])
+            state.world, engine, int(row["input_tokens"]), int(row["output_tokens"])
         )
         limit = min(limit, max(0, engine.max_model_len - row["input_tokens"]))
         if row["status"] == REQUEST_COMPLETED:
@@ -166,14 +166,14 @@ def test_completed_requests_get_the_tokens_they_ask_for(case: Case) -> None:
 def test_windows_add_up_to_the_whole_run(case: Case) -> None:
     replay = case.replay()
     outcome = drive(replay, case)
-    rest = replay.state.traffic[0]
+    rest = replay.state.world.traffic[0]
     windows = [snapshot.traffic for snapshot in outcome.snapshots]
     if replay.snapshot is not None:
         windows = windows[:-1]
     assert sum(window.num_req for window in windows) + rest.num_req == (
-        replay.state.clock[0].arrived_requests
+        replay.state.world.clock.arrived_requests
     )
-    completed = int((replay.state.requests["status"] == REQUEST_COMPLETED).sum())
+    completed = int((replay.state.world.requests["status"] == REQUEST_COMPLETED).sum())
     completed += len(places(replay.state)["detokenizing"])  # counted when the decode pass ends
     assert sum(window.shape_count for window in windows) + rest.shape_count == completed
 
@@ -261,11 +261,11 @@ def test_results_do_not_depend_on_the_first_size_of_the_tables(case: Case) -> No
         check_nothing_left(small.state)
     assert results(small) == results(large)
     for name in ("requests", "statistics", "buckets", "pools", "traffic", "handoffs"):
-        ours, theirs = small.state.tables()[name], large.state.tables()[name]
+        ours, theirs = small.state.tables[name], large.state.tables[name]
         assert ours.tobytes() == theirs.tobytes(), name
-    workers = int(sum(large.state.pools["num_workers"]))
-    for field in np.asarray(large.state.workers).dtype.names or ():
-        ours, theirs = small.state.workers[field], large.state.workers[field]
+    workers = int(sum(large.state.world.pools["num_workers"]))
+    for field in np.asarray(large.state.world.workers).dtype.names or ():
+        ours, theirs = small.state.world.workers[field], large.state.world.workers[field]
         assert ours[:workers].tobytes() == theirs[:workers].tobytes(), field
 
 

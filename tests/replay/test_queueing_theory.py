@@ -28,7 +28,7 @@ def waits_ms(spec: ReplaySpec, arrival_ms: NDArray[np.float64]) -> NDArray[np.fl
     """Return the time from arrival to admission of each request; they emit one token."""
     count = len(arrival_ms)
     requests = requests_from_arrays(arrival_ms, np.full(count, 8), np.full(count, 1))
-    table = np.asarray(Replay.run(spec, None, requests).state.requests)
+    table = np.asarray(Replay.run(spec, None, requests).state.world.requests)
     waits: NDArray[np.float64] = table["first_admit_ms"] - table["arrival_ms"]
     return waits
 

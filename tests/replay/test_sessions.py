@@ -282,7 +282,7 @@ def test_stuck_session_is_an_error_and_the_turns_behind_it_never_arrive() -> Non
     replay = Replay(spec, session_table(spec, [turn("a", 10, 24), turn("a", delay=1), turn("b")]))
     with pytest.raises(ReplayError, match=r"with 1 in-flight .*: 1, first request 1 on aggregated"):
         replay.advance_to_tick()
-    assert replay.state.requests["is_arrived"].tolist() == [1, 0, 0]
+    assert replay.state.world.requests["is_arrived"].tolist() == [1, 0, 0]
 
 
 # Records

@@ -101,7 +101,7 @@ def test_without_bandwidth_there_are_no_links() -> None:
     fixed = small_fleet(prefill=1, decode=1, decode_engine={"kv_transfer_bandwidth": 1.0})
     run = run_small(with_stages(fixed, transfer_links="shared"), arrivals([0.0, 0.0]))
     assert activated_ms(run) == [10.0, 10.0]
-    assert len(run.replay.state.links) == 0
+    assert len(run.replay.state.world.links) == 0
 
 
 def test_missing_tokens_only_are_shared_too() -> None:
@@ -117,7 +117,7 @@ def test_cancelled_handoff_gives_its_share_back() -> None:
     """Both have 6 of 8 ms left at 14; nothing in a replay cancels, so the test does."""
     replay = Replay(shared(decode=2), arrivals([0.0, 0.0]), initial_tick_ms=14.0)
     assert replay.advance_to_tick() is not None
-    handoff_failed(replay.state.world(), 0)
+    handoff_failed(replay.state.world, 0)
     replay.apply(ScalingDecision(None, None, None))
     assert replay.advance_to_tick() is None
     records = summarize(replay).per_request

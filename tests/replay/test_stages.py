@@ -251,12 +251,12 @@ def test_request_is_in_flight_until_it_is_received() -> None:
     snapshot = replay.advance_to_tick()
     assert snapshot is not None
     assert (snapshot.traffic.shape_count, snapshot.traffic.avg_ttft_ms) == (1, 11.75)
-    assert replay.state.clock[0].in_flight == 1
-    assert replay.state.clock[0].open_handoffs == 0
+    assert replay.state.world.clock.in_flight == 1
+    assert replay.state.world.clock.open_handoffs == 0
     assert summarize(replay).summary["completed_requests"] == 0
     replay.apply(ScalingDecision(None, None, None))
     assert replay.advance_to_tick() is None
-    assert (replay.now_ms, replay.state.clock[0].in_flight) == (13.75, 0)
+    assert (replay.now_ms, replay.state.world.clock.in_flight) == (13.75, 0)
     assert summarize(replay).summary["completed_requests"] == 1
 
 
@@ -314,7 +314,7 @@ def test_parked_requests_have_arrived_and_are_in_flight() -> None:
     snapshot = replay.advance_to_tick()
     assert snapshot is not None
     assert snapshot.traffic.num_req == 3
-    assert (replay.state.clock[0].in_flight, replay.state.clock[0].open_handoffs) == (3, 0)
+    assert (replay.state.world.clock.in_flight, replay.state.world.clock.open_handoffs) == (3, 0)
 
 
 def test_closed_loop_counts_parked_requests() -> None:

@@ -91,12 +91,15 @@ def test_stages_of_a_request_follow_each_other(case: Case) -> None:
     state = replay.state
     names = ("prefill_admit_ms", "source_held_ms", "decode_admit_ms")
     later = ("first_token_ms", "last_token_ms", "terminal_ms")
-    for row, request in enumerate(np.asarray(state.requests)):
+    for row, request in enumerate(np.asarray(state.world.requests)):
         if request["is_arrived"] == 0:
             continue
         times = [request["arrival_ms"]]
-        if len(state.stage_times):
-            times += [state.stage_times[row].encoder_ready_ms, state.stage_times[row].tokenized_ms]
+        if len(state.world.stage_times):
+            times += [
+                state.world.stage_times[row].encoder_ready_ms,
+                state.world.stage_times[row].tokenized_ms,
+            ]
         times += [request[name] for name in names]
         if request["status"] == REQUEST_COMPLETED:
             times += [request[name] for name in later]
@@ -144,7 +147,7 @@ def test_detokenization_delays_clients_but_not_the_fleet(
     plain, replay = case.replay(), delayed.replay()
     has_ended = drive(plain, case).error is None
     assert (drive(replay, delayed).error is None) == has_ended
-    ours, theirs = np.asarray(replay.state.requests), np.asarray(plain.state.requests)
+    ours, theirs = np.asarray(replay.state.world.requests), np.asarray(plain.state.world.requests)
     for name in ours.dtype.names or ():
         if name in ("first_token_ms", "second_token_ms", "last_token_ms", "terminal_ms"):
             is_known = ~np.isnan(theirs[name])

@@ -15,7 +15,7 @@ from support.two_modes import differing_parts
 
 from aisim_gym.errors import ReplayError
 from aisim_gym.fleet.arrivals import next_arrival_ms
-from aisim_gym.fleet.event_heap import next_event_ms
+from aisim_gym.fleet.events import next_event_ms
 from aisim_gym.fleet.stages import next_stage_ms
 from aisim_gym.replay import Replay, ScalingDecision, StepOutcome
 from aisim_gym.replay.settle import PHASE_SETTLED
@@ -46,8 +46,8 @@ def test_each_step_settles_the_next_instant() -> None:
 def test_first_step_settles_time_zero() -> None:
     replay = Replay(small_fleet(workers=1), arrivals([0.0, 0.0]))
     assert (replay.step(), replay.now_ms) == (SETTLED, 0.0)
-    assert replay.state.requests["first_admit_ms"].tolist() == [0.0, 0.0]
-    assert replay.state.requests["emitted_tokens"].tolist() == [0, 0]
+    assert replay.state.world.requests["first_admit_ms"].tolist() == [0.0, 0.0]
+    assert replay.state.world.requests["emitted_tokens"].tolist() == [0, 0]
 
 
 def test_first_step_settles_time_zero_even_if_nothing_happens_there() -> None:
@@ -154,11 +154,10 @@ def test_step_of_a_stuck_run_raises_the_error_of_the_run() -> None:
 
 def check_settled(replay: Replay) -> None:
     """Assert that nothing is left to do at this instant."""
-    clock = replay.state.clock[0]
-    assert clock.phase == PHASE_SETTLED
-    assert next_event_ms(clock, replay.state.events) > replay.now_ms
-    assert next_arrival_ms(replay.state.world()) > replay.now_ms
-    assert next_stage_ms(replay.state.world()) > replay.now_ms
+    assert replay.state.world.resume.phase == PHASE_SETTLED
+    assert next_event_ms(replay.state.world) > replay.now_ms
+    assert next_arrival_ms(replay.state.world) > replay.now_ms
+    assert next_stage_ms(replay.state.world) > replay.now_ms
 
 
 def stepped(replay: Replay, case: Case) -> Iterator[StepOutcome]:

@@ -104,7 +104,7 @@ def test_requests_before_a_stuck_one_finish_and_those_behind_it_are_stuck_too() 
     replay = Replay(unchunked(), arrivals([0.0, 50.0, 60.0], [8, 17, 8], 2))
     with pytest.raises(ReplayError, match=r"with 2 in-flight .*first request 2 "):
         replay.advance_to_tick()
-    assert replay.state.requests["emitted_tokens"].tolist() == [2, 0, 0]
+    assert replay.state.world.requests["emitted_tokens"].tolist() == [2, 0, 0]
 
 
 @pytest.mark.parametrize(("spec", "requests"), STUCK.values(), ids=STUCK)

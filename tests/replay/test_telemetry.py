@@ -259,11 +259,11 @@ def test_report_holds_interval_and_samples() -> None:
 # Independence
 
 TELEMETRY_ONLY = (
-    "clock.collects_telemetry",
-    "clock.sample_origin_ms",
-    "clock.sample_interval_ms",
-    "clock.next_sample_ms",
-    "clock.sample_ordinal",
+    "telemetry.is_on",
+    "telemetry.sample_origin_ms",
+    "telemetry.sample_interval_ms",
+    "telemetry.next_sample_ms",
+    "telemetry.sample_ordinal",
     "pools.sample_hit_tokens",
     "pools.sample_total_tokens",
     "pools.sample_preemptions",
@@ -286,7 +286,7 @@ def test_run_with_telemetry_is_the_run_without_it(case: Case, interval_ms: float
     assert results(observed) == results(plain)
     differing = differing_parts(observed.state, plain.state, is_settled=plain.is_done)
     assert [part for part in differing if not part.startswith(TELEMETRY_ONLY)] == []
-    assert observed.state.traffic[0] == plain.state.traffic[0]
+    assert observed.state.world.traffic[0] == plain.state.world.traffic[0]
     ordinals = [sample["sample_ordinal"] for sample in observed.samples]
     assert ordinals == list(range(len(ordinals)))
     check_intervals(observed)
@@ -294,19 +294,19 @@ def test_run_with_telemetry_is_the_run_without_it(case: Case, interval_ms: float
 
 def check_intervals(replay: Replay) -> None:
     """Assert that intervals follow each other and add up to the run so far."""
-    samples, rest = replay.samples, replay.state.traffic[1]
+    samples, rest = replay.samples, replay.state.world.traffic[1]
     starts = [sample["interval_start_ms"] for sample in samples[1:]]
     ends = [sample["sampled_at_ms"] for sample in samples]
     assert starts == ends[:-1]
     arriving = sum(sample["traffic"]["arriving_requests"] for sample in samples)
-    assert arriving + rest.num_req == replay.state.clock[0].arrived_requests
+    assert arriving + rest.num_req == replay.state.world.clock.arrived_requests
     preemptions = sum(
         sample[f"{pool}_interval_metrics"]["preemptions"]
         for sample in samples
         for pool in ("prefill", "decode")
     )
-    left = int(np.sum(replay.state.pools["sample_preemptions"]))
-    assert preemptions + left == np.sum(replay.state.gauges["preemptions"])
+    left = int(np.sum(replay.state.world.pools["sample_preemptions"]))
+    assert preemptions + left == np.sum(replay.state.world.gauges["preemptions"])
 
 
 # The callback

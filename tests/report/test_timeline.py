@@ -33,7 +33,7 @@ def test_worker_counts_integrate_to_paid_worker_seconds() -> None:
         counts = pools[name]
         total = counts.active + counts.starting + counts.draining
         worker_seconds = float((total[:-1] * np.diff(counts.at_s)).sum())
-        paid = pool_worker_seconds(run.replay.state.world(), pool_id)
+        paid = pool_worker_seconds(run.replay.state.world, pool_id)
         assert worker_seconds == pytest.approx(paid, rel=1e-12)
 
 

@@ -92,9 +92,9 @@ def log_passes(spec: ReplaySpec, requests: RequestTable) -> PassLog:
     while outcome is not StepOutcome.COMPLETE:
         outcome = replay.step()
         passes += _ended_passes(replay)
-        now_emitted = replay.state.requests["emitted_tokens"].astype(np.int64)
+        now_emitted = replay.state.world.requests["emitted_tokens"].astype(np.int64)
         for request in np.flatnonzero(now_emitted > emitted).tolist():
-            row = int(replay.state.requests[request].row)
+            row = int(replay.state.world.requests[request].row)
             tokens[row] += [replay.now_ms] * int(now_emitted[request] - emitted[request])
         emitted = now_emitted
     records = summarize(replay).per_request
@@ -107,16 +107,20 @@ def log_passes(spec: ReplaySpec, requests: RequestTable) -> PassLog:
 def _ended_passes(replay: Replay) -> list[LoggedPass]:
     """Return the passes that ended at the current instant."""
     state = replay.state
-    is_disaggregated = state.clock[0].is_disaggregated == 1
+    is_disaggregated = state.world.options.is_disaggregated
     passes = []
-    for worker in (state.workers[row] for row in range(int(sum(state.pools["num_workers"])))):
+    for worker in (
+        state.world.workers[row] for row in range(int(sum(state.world.pools["num_workers"])))
+    ):
         name = "prefill" if worker.pool == PREFILL else "decode"
-        for dp_rank in range(int(state.engines[worker.pool].dp_size)):
-            fpm = state.fpms[worker.first_rank + dp_rank]
-            if fpm.is_new == 0 or fpm.published_ms != replay.now_ms:
+        for dp_rank in range(int(state.world.engines[worker.pool].dp_size)):
+            fpm = state.world.fpms[worker.first_rank + dp_rank]
+            if not fpm.is_new or fpm.published_ms != replay.now_ms:
                 continue
-            fpm.is_new = 0
-            wall_s, *metrics = np.asarray(state.fpms)[worker.first_rank + dp_rank].tolist()[:14]
+            fpm.is_new = False
+            wall_s, *metrics = np.asarray(state.world.fpms)[worker.first_rank + dp_rank].tolist()[
+                :14
+            ]
             passes.append(
                 LoggedPass(
                     name if is_disaggregated else "agg",

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from aisim_gym.engine.acceptance import WORDS_PER_BLOCK
 from aisim_gym.engine.block_commands import block_list_size
-from aisim_gym.engine.seq_rows import create_seq
+from aisim_gym.engine.kv_pool import free_new_blocks
+from aisim_gym.engine.seq_rows import create_seq, free_new_seqs
 from aisim_gym.engine.slices import make_heads
 from aisim_gym.engine.tables import (
     NONE,
@@ -23,7 +24,6 @@ from aisim_gym.engine.tables import (
     RankRow,
     SeqRow,
 )
-from aisim_gym.fleet.world_state import add_free_seqs
 from aisim_gym.tables import Table, make_table
 
 BLOCK_SIZE = 4
@@ -70,13 +70,9 @@ def empty_queue() -> QueueRow:
 def free_blocks(count: int) -> tuple[Table[BlockRow], ArenaRow]:
     """Return a block table of ``count`` free rows, a power of two, and its arena."""
     blocks = make_table(BlockRow, count)
-    blocks["bucket_first"][:] = NONE
-    blocks["bucket_last"][:] = NONE
-    blocks["lru_next"][:] = np.arange(1, count + 1)
-    blocks[count - 1].lru_next = NONE
     arena = make_table(ArenaRow, 1)[0]
-    arena.block_free = 0
-    arena.block_free_count = count
+    free_new_blocks(make_table(BlockRow, 0), blocks, arena)
+    arena.block_grant = UNLIMITED
     return blocks, arena
 
 
@@ -97,8 +93,7 @@ class RankTables:
         """Make the tables."""
         self.blocks, self.arena = free_blocks(self.num_rows)
         self.seqs: Table[SeqRow] = make_table(SeqRow, 32)
-        self.arena.seq_free = NONE
-        add_free_seqs(self.seqs, self.arena, 0)
+        free_new_seqs(make_table(SeqRow, 0), self.seqs, self.arena)
         self.entries = np.zeros(4096, np.int64)
         self.entry_heads = make_heads()
         self.nodes: Table[NodeRow] = make_table(NodeRow, 0)

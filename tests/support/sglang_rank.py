@@ -9,7 +9,9 @@ from numpy.typing import NDArray
 
 from aisim_gym.engine.acceptance import WORDS_PER_BLOCK
 from aisim_gym.engine.fpm import FpmRow, write_fpm
-from aisim_gym.engine.seq_rows import create_seq, delete_seq
+from aisim_gym.engine.kv_pool import free_new_blocks
+from aisim_gym.engine.radix_tree import free_new_nodes
+from aisim_gym.engine.seq_rows import create_seq, delete_seq, free_new_seqs
 from aisim_gym.engine.sglang import SGLANG
 from aisim_gym.engine.slices import make_heads
 from aisim_gym.engine.tables import (
@@ -107,13 +109,11 @@ def make_tables(num_rows: int = 1024, num_seqs: int = 64) -> SglangTables:
         queues[name][:] = NONE
     seqs, blocks = make_table(SeqRow, num_seqs), make_table(BlockRow, num_rows)
     nodes = make_table(NodeRow, num_rows)
-    nodes["bucket_first"][:] = NONE
-    for links in (seqs["next"], blocks["lru_next"], nodes["parent"]):
-        links[:] = np.arange(1, len(links) + 1)
-        links[-1] = NONE
     arena = make_table(ArenaRow, 1)[0]
-    arena.seq_free_count = num_seqs
-    arena.block_free_count = arena.node_free_count = num_rows
+    free_new_seqs(make_table(SeqRow, 0), seqs, arena)
+    free_new_blocks(make_table(BlockRow, 0), blocks, arena)
+    free_new_nodes(make_table(NodeRow, 0), nodes, arena)
+    arena.block_grant = arena.node_grant = UNLIMITED
     return SglangTables(
         queues,
         seqs,
@@ -176,7 +176,7 @@ class SglangRank:
     def submit(self, prompt: Sequence[int], output_tokens: int, is_source: int = 0) -> int:
         """Queue a request; return its sequence."""
         s = self.new_seq(prompt, output_tokens)
-        self.t.seqs[s].is_source = is_source
+        self.t.seqs[s].is_source = bool(is_source)
         SGLANG.submit(self.t, self.rank, s)
         return s
 
@@ -325,7 +325,7 @@ def run_requests(
         for s in rank.admitted():
             log.admissions[rows[s]].append((now_ms, int(rank.t.seqs[s].reused_tokens)))
         has_effects = bool(work.start_effects + work.signal_count + work.ran_model)
-        if work.is_undone == 1:
+        if work.is_undone:
             log.error = "livelocked"
             return log
         if not has_effects and work.end_ms == now_ms:

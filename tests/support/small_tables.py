@@ -1,37 +1,30 @@
 """A run whose tables start as small as they can be, so that all of them must grow."""
 
-import numpy as np
-
 from aisim_gym.engine.slices import make_heads
-from aisim_gym.engine.tables import NONE, BlockRow, NodeRow, SeqRow
-from aisim_gym.fleet.tables import EventRow, OperationRow
-from aisim_gym.fleet.world_state import WorldState, add_free_seqs
-from aisim_gym.metrics.request_times import AdmissionRow
-from aisim_gym.metrics.token_log import EntryRow
-from aisim_gym.tables import make_table
+from aisim_gym.fleet.events import EVENTS
+from aisim_gym.fleet.tables import OPENING_UNSETTLED
+from aisim_gym.fleet.world_state import DECLARED, WorldState
+from aisim_gym.table_shapes import Growing
+from aisim_gym.tables import make_array
 
 
 def shrink_tables(state: WorldState) -> None:
-    """Give a run that has not started one sequence, one block row, one node and three events.
+    """Give every growing table of a run that has not started a single row, or none.
 
-    The first tick is armed without asking for room, a pass leaves two events free.
+    Tables with a free list need one to grow from.
     """
-    assert state.clock[0].is_started == state.clock[0].event_count == 0
-    arena = state.arena[0]
-    state.seqs = make_table(SeqRow, 1)
-    arena.seq_free, arena.seq_free_count = NONE, 0
-    add_free_seqs(state.seqs, arena, 0)
-    state.blocks = make_table(BlockRow, 1)
-    for name in ("bucket_first", "bucket_last", "lru_next"):
-        state.blocks[name][:] = NONE
-    arena.block_free, arena.block_free_count = 0, 1
-    if len(state.nodes):
-        state.nodes = make_table(NodeRow, 1)
-        state.nodes[0].bucket_first = state.nodes[0].parent = NONE
-        arena.node_free, arena.node_free_count = 0, 1
-    state.entries, state.entry_heads = np.zeros(0, np.int64), make_heads()
-    state.breaks, state.break_heads = np.zeros(0, np.float64), make_heads()
-    state.log_entries = make_table(EntryRow, 0)
-    state.events = make_table(EventRow, 3)
-    state.admissions = make_table(AdmissionRow, 0)
-    state.operations = make_table(OperationRow, 0)
+    assert state.world.clock.opening == OPENING_UNSETTLED
+    assert state.world.heaps[EVENTS].count == 0
+    arena = state.world.arena
+    for name in ("seq_free_count", "block_free_count", "node_free_count"):
+        setattr(arena, name, 0)
+    for name, declared in DECLARED.items():
+        growing = declared.axes[0]
+        if not isinstance(growing, Growing) or len(state.tables[name]) == 0:
+            continue
+        table = make_array(declared.dtype, 0 if growing.link is None else 1)
+        if growing.link is not None:
+            growing.link(table[:0], table, arena)
+        state.replace(name, table)
+    for name in ("entry_heads", "break_heads"):
+        state.tables[name][:] = make_heads()

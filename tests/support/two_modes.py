@@ -18,6 +18,7 @@ from support.results import WALL_CLOCK
 from aisim_gym.conformance import Golden
 from aisim_gym.engine.tables import NONE, QUEUES_PER_RANK, RUNNING
 from aisim_gym.errors import ReplayError
+from aisim_gym.fleet.events import EVENTS, num_busy_workers
 from aisim_gym.fleet.tables import ROSTER_ACTIVE, ROSTER_LIVE
 from aisim_gym.fleet.world_state import WorldState
 from aisim_gym.replay import Replay, ScalingDecision, ScalingSnapshot
@@ -29,19 +30,18 @@ Decision = ScalingDecision | dict[str, Any]
 Parts = dict[str, Any]
 
 NOT_COMPARED = {
+    "options": {"fast_forwards"},  # the mode itself
     "clock": {
-        "fast_forwards",  # the mode itself
         "instants_left",  # fewer instants are settled in the fast mode
+        "log_rows",  # logs grow earlier: they need room for all passes that are planned
+    },
+    "resume": {
         "changed",  # whether a pass ended at this instant: its end may be left out, like all here
         "is_driven",
-        "log_rows",  # logs grow earlier: they need room for all passes that are planned
-        "room_kind",  # which table grew last
+        "room_table",  # which table grew last
         "room_amount",
     },
     "arena": {"block_free", "node_free"},  # row numbers
-    "workers": {
-        "pass_end_place",  # in the heap: events are pushed in another order
-    },
     "ranks": {
         "lru_first",  # row numbers; the eviction order is compared
         "lru_last",
@@ -87,7 +87,6 @@ CAUGHT_UP = {
 """Fields that a worker in steady decode catches up when that ends."""
 
 AMID_AN_INSTANT = {
-    "clock": {"busy_workers"},
     "pools": {"ready_count"},
     "workers": {"is_queued_ready", "is_busy", "pass_start_ms", "pass_end_ms"},
 }
@@ -96,6 +95,9 @@ whose pass ended at that instant is idle then, in the fast mode it is beyond."""
 
 WHOLE_TABLES = (
     "clock",
+    "options",
+    "resume",
+    "telemetry",
     "traffic",
     "engines",
     "pools",
@@ -109,11 +111,9 @@ WHOLE_TABLES = (
     "token_logs",
     "draws",
     "sessions",
-    "session_heap",
     "ready_sessions",
     "server_stages",
     "server_free_ms",
-    "stage_heaps",
     "stage_times",
     "encoder",
     "encoder_free_ms",
@@ -187,7 +187,7 @@ class Script:
 
 def set_fast(replay: Replay, fast: bool) -> None:
     """Choose the mode from now on."""
-    replay.state.clock[0].fast_forwards = int(fast)
+    replay.state.world.options.fast_forwards = fast
 
 
 def advance(replay: Replay) -> tuple[ScalingSnapshot | None, str | None]:
@@ -257,7 +257,7 @@ def differing_parts(ours: WorldState, theirs: WorldState, *, is_settled: bool = 
     """
     steady: set[int] = set()
     for state in (ours, theirs):
-        steady |= set(np.flatnonzero(state.workers["steady_passes"]).tolist())
+        steady |= set(np.flatnonzero(state.world.workers["steady_passes"]).tolist())
     a, b = (_parts(state, steady, is_settled=is_settled) for state in (ours, theirs))
     assert a.keys() == b.keys()
     return [
@@ -273,15 +273,15 @@ def _parts(state: WorldState, steady: set[int], *, is_settled: bool) -> Parts:
         steady: Workers that have something to catch up.
         is_settled: The run has not stopped amid an instant.
     """
-    clock, pools = state.clock[0], np.asarray(state.pools)
+    clock, pools = state.world.clock, np.asarray(state.world.pools)
     found: Parts = {}
     rows_in_use = _rows_in_use(state)
     caught_up = {
         "workers": [row not in steady for row in range(rows_in_use["workers"])],
-        "ranks": [row not in steady for row in state.ranks["worker"][: rows_in_use["ranks"]]],
+        "ranks": [row not in steady for row in state.world.ranks["worker"][: rows_in_use["ranks"]]],
     }
     for name in WHOLE_TABLES:
-        table = np.asarray(getattr(state, name))[: rows_in_use.get(name)]
+        table = np.asarray(state.tables[name])[: rows_in_use.get(name)]
         for field in table.dtype.names or ("",):
             is_compared = is_settled or field not in AMID_AN_INSTANT.get(name, ())
             is_compared &= field not in NOT_COMPARED.get(name, ())
@@ -290,21 +290,23 @@ def _parts(state: WorldState, steady: set[int], *, is_settled: bool) -> Parts:
                 if field in CAUGHT_UP.get(name, ()):
                     column = column[caught_up[name]]
                 found[f"{name}.{field}"] = np.ascontiguousarray(column)
-    found["admissions"] = np.asarray(state.admissions)[: int(clock.admission_count)].tolist()
-    found["operations"] = np.asarray(state.operations)[: int(clock.operation_count)].tolist()
-    found["events"] = sorted(np.asarray(state.events)[: int(clock.event_count)].tolist())
+    found["admissions"] = np.asarray(state.world.admissions)[: int(clock.admission_count)].tolist()
+    found["operations"] = np.asarray(state.world.operations)[: int(clock.operation_count)].tolist()
+    found["events"] = sorted(
+        np.asarray(state.world.events)[: int(state.world.heaps[EVENTS].count)].tolist()
+    )
     for kind, counts in ((ROSTER_LIVE, "live_count"), (ROSTER_ACTIVE, "active_count")):
         for pool_id, count in enumerate(pools[counts].tolist()):
-            found[f"rosters[{kind + pool_id}]"] = state.rosters[kind + pool_id, :count]
-    requests, following = state.seqs["request"].tolist(), state.seqs["next"].tolist()
+            found[f"rosters[{kind + pool_id}]"] = state.world.rosters[kind + pool_id, :count]
+    requests, following = state.world.seqs["request"].tolist(), state.world.seqs["next"].tolist()
     for rank, is_caught_up in enumerate(caught_up["ranks"]):
         for kind in range(QUEUES_PER_RANK):
             if kind != RUNNING or is_caught_up:  # the others have some that end with their pass
-                rows = _chain(state.queues[QUEUES_PER_RANK * rank + kind].first, following)
+                rows = _chain(state.world.queues[QUEUES_PER_RANK * rank + kind].first, following)
                 found[f"queue {kind} of rank {rank}"] = [requests[row] for row in rows]
-    pass_ends = np.asarray(state.pass_ends)[: int(clock.busy_workers)]
+    pass_ends = np.asarray(state.world.pass_ends)[: num_busy_workers(state.world)]
     if is_settled:
-        found["busy workers"] = sorted(pass_ends["worker"].tolist())
+        found["busy workers"] = sorted(pass_ends["subject"].tolist())
     if not steady:
         found["pass ends"] = sorted(pass_ends.tolist())
         found |= _caches(state)
@@ -313,27 +315,27 @@ def _parts(state: WorldState, steady: set[int], *, is_settled: bool) -> Parts:
 
 def _caches(state: WorldState) -> Parts:
     """Return sequences and KV caches, which steady decode catches up when it ends."""
-    arena, seqs = state.arena[0], np.asarray(state.seqs)
+    arena, seqs = state.world.arena, np.asarray(state.world.seqs)
     live = np.sort(seqs[seqs["request"] != NONE], order=["rank", "order"])
     found: Parts = {
         f"seqs.{name}": np.ascontiguousarray(live[name])
         for name in seqs.dtype.names or ()
         if name not in NOT_COMPARED["seqs"]
     }
-    found["rows of blocks"] = len(state.blocks) - int(arena.block_free_count)
-    found["rows of nodes"] = len(state.nodes) - int(arena.node_free_count)
+    found["rows of blocks"] = len(state.world.blocks) - int(arena.block_free_count)
+    found["rows of nodes"] = len(state.world.nodes) - int(arena.node_free_count)
     return found | (_trees(state, live) if uses_tree(state) else _block_pools(state, live))
 
 
 def _block_pools(state: WorldState, live: NDArray[Any]) -> Parts:
     """Return eviction order, copies that can be found and the sequences' lists."""
-    blocks = np.asarray(state.blocks)
+    blocks = np.asarray(state.world.blocks)
     rows = list(
         zip(*(blocks[name].tolist() for name in ("content", "num_blocks", "refs")), strict=True)
     )
     ranks, following = blocks["rank"].tolist(), blocks["chain_next"].tolist()
     contents = blocks["content"].tolist()
-    num_ranks = int(sum(state.pools["num_ranks"]))
+    num_ranks = int(sum(state.world.pools["num_ranks"]))
     copies: dict[int, list[int]] = defaultdict(list)
     for first in blocks["bucket_first"][blocks["bucket_first"] != NONE].tolist():
         for b in _chain(first, following):
@@ -346,14 +348,14 @@ def _block_pools(state: WorldState, live: NDArray[Any]) -> Parts:
             ages[b] = seen[contents[b]]
             seen[contents[b]] += 1
     listed = [
-        state.entries[start : start + count].tolist()
+        state.world.entries[start : start + count].tolist()
         for start, count in zip(live["entry_start"], live["listed_blocks"], strict=True)
     ]
     following = blocks["lru_next"].tolist()
     return {
         "eviction order": [
             [(*rows[b], ages.get(b)) for b in _chain(first, following)]
-            for first in state.ranks["lru_first"][:num_ranks].tolist()
+            for first in state.world.ranks["lru_first"][:num_ranks].tolist()
         ],
         "copies": [sorted((*rows[b], ages[b]) for b in copies[rank]) for rank in range(num_ranks)],
         "block lists": [[(contents[b], ages[b]) for b in own] for own in listed],
@@ -362,10 +364,10 @@ def _block_pools(state: WorldState, live: NDArray[Any]) -> Parts:
 
 def _trees(state: WorldState, live: NDArray[Any]) -> Parts:
     """Return the nodes of the radix trees, named by their last pages, and what sequences lock."""
-    nodes = np.asarray(state.nodes)
-    contents = state.blocks["content"]
+    nodes = np.asarray(state.world.nodes)
+    contents = state.world.blocks["content"]
     is_free = np.zeros(len(nodes), np.bool_)
-    is_free[_chain(state.arena[0].node_free, nodes["parent"].tolist())] = True
+    is_free[_chain(state.world.arena.node_free, nodes["parent"].tolist())] = True
     is_edge = ~is_free & (nodes["parent"] != NONE)
     # One name more, for the row NONE. Roots have no pages, and rows of no node no name.
     names = np.append(np.where(is_edge, contents[nodes["last_block"]], NONE), NONE)
@@ -396,7 +398,7 @@ def _chain(first: int, following: list[int]) -> list[int]:
 
 def _rows_in_use(state: WorldState) -> dict[str, int]:
     """Return how many rows are used of tables that have more."""
-    workers, ranks = (int(sum(state.pools[name])) for name in ("num_workers", "num_ranks"))
+    workers, ranks = (int(sum(state.world.pools[name])) for name in ("num_workers", "num_ranks"))
     names = {"workers": workers, "token_logs": workers, "server_free_ms": workers}
     return names | {name: ranks for name in ("ranks", "fpms", "gauges", "draws", "links")}
 
