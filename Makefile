@@ -5,6 +5,7 @@ VENV ?= .venv
 RUNS ?= runs
 JOBS ?= 2
 EXAMPLES ?= 800
+MINUTES ?= 10
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
@@ -21,7 +22,7 @@ PARALLEL := -n $(JOBS)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check bench-check differential docs format lint kernel constraints clean
+.PHONY: help demo test check bench-check differential fuzz docs format lint kernel constraints clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +53,9 @@ bench-check: kernel ## Fail if a ratio of speeds is half of the recorded one (se
 differential: kernel ## Compare 2400 random runs with the reference and log what they were (minutes)
 	@PYTHONPATH=tests $(BIN)/python -m conformance.campaign \
 		--examples $(EXAMPLES) --out $(RUNS)/differential
+
+fuzz: $(VENV)/.dev ## Run random laws on the checked build for MINUTES, with fresh seeds
+	@PYTHONPATH=tests $(BIN)/python -m fuzz --minutes $(MINUTES) --jobs $(JOBS) --out $(RUNS)/fuzz
 
 docs: $(VENV)/.dev ## Build the documentation into build/docs (half a minute)
 	@$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/docs

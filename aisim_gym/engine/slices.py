@@ -1,8 +1,8 @@
 """Slices of varying length in one flat array, sized to powers of two and reused.
 
 A free slice keeps the start of the next free one in its first element, so the array itself is
-the free list. ``heads`` holds the first free slice per size class, then the part of the array that was
-ever used, and what was asked for when there was no more.
+the free list. ``heads`` holds the first free slice per size class, then the part of the array that
+was ever used, and what was asked for when there was no more.
 """
 
 from typing import Any

@@ -52,8 +52,8 @@ def _unknown_rank(state: WorldState) -> ReplayError:
     rank = state.world.ranks[state.world.handoffs[request].prefill_rank]
     return ReplayError(
         f"replay invariant violated: offline replay selected unknown rank {rank.scheduler_id} "
-        f"(request {state.world.requests[request].row + 1} was refused at {clock.now_ms} ms by prefill "
-        f"worker {state.world.workers[rank.worker].id}, which was draining and is gone)"
+        f"(request {state.world.requests[request].row + 1} was refused at {clock.now_ms} ms by "
+        f"prefill worker {state.world.workers[rank.worker].id}, which was draining and is gone)"
     )
 
 

@@ -267,7 +267,6 @@ class Replay:
             ReplayError: As :meth:`advance_to_tick`.
         """
         if self._can_go_on("step"):
-            clock = self.state.world.clock
             options = self.state.world.options
             fast_forwards, options.fast_forwards = bool(options.fast_forwards), False
             if self.state.world.workers["steady_passes"].any():
@@ -546,6 +545,8 @@ class Replay:
             self._keep_sample(take_due_sample(self.state, len(self.samples)))
             return True
         self._status = status
+        if not self._is_running:
+            self.state.check_guards()
         if on_progress is not None:
             clock = self.state.world.clock
             total = len(self.state.world.requests)

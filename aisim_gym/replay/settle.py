@@ -266,7 +266,6 @@ def _deliver_encoded(w: World) -> None:
 
 @kernel
 def _admit_arrivals(w: World) -> int:
-    clock = w.clock
     while True:
         request = due_request(w)
         if request == NONE:

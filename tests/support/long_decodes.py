@@ -1,5 +1,6 @@
 """Random runs in which requests decode for long, beside others: most of their passes are steady."""
 
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -9,7 +10,7 @@ from support.two_modes import Script
 
 from aisim_gym.replay import ScalingDecision, ScalingSnapshot
 from aisim_gym.spec import ReplaySpec
-from aisim_gym.workload import RequestTable, requests_from_arrays
+from aisim_gym.workload import requests_from_arrays
 
 MAX_TICKS = 120
 FIXED_TIMINGS = st.fixed_dictionaries(
@@ -22,10 +23,50 @@ FIXED_TIMINGS = st.fixed_dictionaries(
 POLYNOMIAL = st.just({"type": "polynomial"})
 
 
+@dataclass(frozen=True)
+class LongDecodes:
+    """A run of this kind.
+
+    Attributes:
+        spec: Fleet and options.
+        arrivals: Time in ms, input and output tokens, hash ids of each request.
+        trace_block_size: Of the hash ids.
+        tick_ms: Between ticks; None for no ticks.
+        targets: Prefill and decode targets, tick after tick and then from the first again.
+    """
+
+    spec: ReplaySpec
+    arrivals: tuple[tuple[float, int, int, tuple[int, ...]], ...]
+    trace_block_size: int
+    tick_ms: float | None
+    targets: tuple[tuple[int | None, int | None], ...]
+
+    def script(self) -> Script:
+        """Return the run with its planner."""
+        at_ms, inputs, outputs, prompts = zip(*self.arrivals, strict=True)
+        requests = requests_from_arrays(
+            at_ms, inputs, outputs, prompts, trace_block_size=self.trace_block_size
+        )
+
+        def answer(snapshot: ScalingSnapshot) -> ScalingDecision:
+            prefill, decode = self.targets[snapshot.tick_ordinal % len(self.targets)]
+            if self.tick_ms is None or snapshot.tick_ordinal >= MAX_TICKS:
+                return ScalingDecision(2, 2, None)
+            return ScalingDecision(prefill, decode, snapshot.now_ms + self.tick_ms)
+
+        return Script(self.spec, requests, self.tick_ms, answer)
+
+
+def long_decodes(backend: str) -> st.SearchStrategy[Script]:
+    """Draw a run of up to 150 requests with up to 400 output tokens, and its planner."""
+    return long_decode_runs(backend).map(LongDecodes.script)
+
+
 @st.composite
-def long_decodes(draw: st.DrawFn, backend: str) -> Script:
+def long_decode_runs(draw: st.DrawFn, backend: str) -> LongDecodes:
     """Draw a run of up to 150 requests with up to 400 output tokens."""
-    requests, longest = draw(_requests())
+    arrivals, block_size = draw(_arrivals())
+    longest = max(row[1] for row in arrivals), max(row[2] for row in arrivals)
     spec = draw(_specs(backend, longest))
     tick_ms = draw(st.sampled_from([None, 100.0, 500.0, 5000.0]))
     targets = st.tuples(
@@ -33,19 +74,14 @@ def long_decodes(draw: st.DrawFn, backend: str) -> Script:
         st.sampled_from([None, 1, 2, 4]),
     )
     script = draw(st.lists(targets, min_size=1, max_size=8))
-
-    def answer(snapshot: ScalingSnapshot) -> ScalingDecision:
-        prefill, decode = script[snapshot.tick_ordinal % len(script)]
-        if tick_ms is None or snapshot.tick_ordinal >= MAX_TICKS:
-            return ScalingDecision(2, 2, None)
-        return ScalingDecision(prefill, decode, snapshot.now_ms + tick_ms)
-
-    return Script(spec, requests, tick_ms, answer)
+    return LongDecodes(spec, arrivals, block_size, tick_ms, tuple(script))
 
 
 @st.composite
-def _requests(draw: st.DrawFn) -> tuple[RequestTable, tuple[int, int]]:
-    """Draw the workload and the longest input and output in it."""
+def _arrivals(
+    draw: st.DrawFn,
+) -> tuple[tuple[tuple[float, int, int, tuple[int, ...]], ...], int]:
+    """Draw the requests and the block size of their hash ids."""
     rng = Random(draw(st.integers(0, 2**32 - 1)))
     count = draw(st.sampled_from([20, 1, 4, 60, 150]))
     rate_rps = draw(st.sampled_from([4.0, 1.0, 12.0, 30.0]))
@@ -61,16 +97,13 @@ def _requests(draw: st.DrawFn) -> tuple[RequestTable, tuple[int, int]]:
     inputs = [rng.randint(1, most_input) for _ in range(count)]
     least_output = draw(st.sampled_from([1, 1, 1, 0]))
     outputs = [rng.randint(least_output, most_output) for _ in range(count)]
-    prompts = None
-    if common_blocks:
-        prompts = []
-        for index, tokens in enumerate(inputs):
-            blocks = -(-tokens // block_size)
-            common = min(common_blocks, blocks)
-            own = range(1000 * (index + 1), 1000 * (index + 1) + blocks - common)
-            prompts.append([*range(common), *own])
-    table = requests_from_arrays(arrivals_ms, inputs, outputs, prompts, trace_block_size=block_size)
-    return table, (max(inputs), max(outputs))
+    prompts: list[tuple[int, ...]] = []
+    for index, tokens in enumerate(inputs):
+        blocks = -(-tokens // block_size)
+        common = min(common_blocks, blocks)
+        own = range(1000 * (index + 1), 1000 * (index + 1) + blocks - common)
+        prompts.append((*range(common), *own))
+    return tuple(zip(arrivals_ms, inputs, outputs, prompts, strict=True)), block_size
 
 
 @st.composite
