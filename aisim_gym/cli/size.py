@@ -180,12 +180,15 @@ def _build_spec(
     if disagg is not None and given not in (None, "disagg" if disagg else "agg"):
         flag = "--disagg" if disagg else "--agg"
         raise ValueError(f"{flag}: fleet.kind in the spec file is {given!r}")
-    if engine is None and fleet is None:
+    is_set = any(setting.startswith("fleet.") for setting in options.settings)
+    if engine is None and fleet is None and not is_set:
         raise ValueError("no engine: give --engine NAME, or a fleet with --spec FILE")
     is_disagg = given == "disagg" if disagg is None else disagg
     if given is None or disagg is not None:
-        pools = {"prefill": 1, "decode": 1} if is_disagg else {"workers": 1}
-        options = replace(options, **pools)
+        if is_disagg:
+            options = replace(options, prefill=1, decode=1)
+        else:
+            options = replace(options, workers=1)
     if engine is not None:
         name = str(Path(engine).expanduser().absolute()) if engine.endswith(".json") else engine
         chosen = engine_fleet("disagg" if is_disagg else "agg", name)

@@ -180,12 +180,13 @@ def size_fleet(
     measured: dict[FleetSize, MeasuredFleet] = {}
 
     def suffices(size: FleetSize) -> bool:
+        def report(progress: Progress) -> None:
+            if on_progress is not None:
+                on_progress(size, progress)
+
+        report(Progress(0.0, 0, len(requests)))
         replay = Replay(_sized_spec(chosen, size), requests)
-        if on_progress is not None:
-            on_progress(size, Progress(0.0, 0, len(requests)))
-            replay.advance_to_tick(lambda progress: on_progress(size, progress))
-        else:
-            replay.advance_to_tick()
+        replay.advance_to_tick(report)
         numbers = headline(replay)
         fleet = MeasuredFleet(
             size, bounds.gpus(size), numbers.slo_attainment_frac, numbers.gpu_hours
@@ -242,8 +243,8 @@ def _launch(engine: Any, worker_type: str) -> dict[str, Any]:
     elif not isinstance(engine, Mapping):
         raise TypeError(f"engine: got {engine!r}, expected the name of a profile or a table")
     launch = dict(engine) if "engine" in engine else {"engine": engine}
-    fields = launch["engine"]
-    fields = {"profile": fields} if isinstance(fields, str) else dict(fields)
+    named = launch["engine"]
+    fields: dict[str, Any] = {"profile": named} if isinstance(named, str) else dict(named)
     fields.setdefault("worker_type", worker_type)
     if worker_type == "prefill" and "profile" in fields:
         fields.setdefault("kv_transfer_bandwidth", KV_TRANSFER_GB_S)
@@ -352,6 +353,7 @@ def _no_fleet_text(
     return (
         f"no fleet of at most {bounds.max_workers} workers{pool}{gpus} keeps {limits_text(sla)} "
         f"for {100.0 * share:g} % of the requests: the best of {len(measured)} measured, "
-        f"{best.size} on {best.gpus} GPUs, keeps it for {100.0 * best.attainment_frac:.2f} %; a higher limit, a "
-        "smaller share or larger bounds may help"
+        f"{best.size} on {best.gpus} GPUs, keeps it for "
+        f"{100.0 * best.attainment_frac:.2f} %; a higher limit, a smaller share or larger bounds "
+        "may help"
     )
