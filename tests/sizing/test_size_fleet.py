@@ -67,7 +67,7 @@ def test_g16_smallest_disaggregated_fleet_is_the_smallest_of_all(requests: Reque
         "prefill": {"engine": ENGINE, "tensor_parallel_size": 2},
         "decode": {**ENGINE, "max_num_seqs": 8},
     }
-    limits = {"ttft_ms": 500.0, "itl_ms": 40.0}
+    limits: dict[str, Any] = {"ttft_ms": 500.0, "itl_ms": 40.0}
     sized = size_fleet(requests, engines, kind="disagg", share=0.9, max_workers=6, **limits)
     fleet = engine_fleet("disagg", engines)
     enough = {}
@@ -143,7 +143,7 @@ def test_impossible_share_says_what_the_best_fleet_reaches(requests: RequestTabl
 
 
 def test_gpu_limit_bounds_the_search(requests: RequestTable) -> None:
-    limits = {"ttft_ms": 300.0, "itl_ms": 40.0}
+    limits: dict[str, Any] = {"ttft_ms": 300.0, "itl_ms": 40.0}
     sized = size_fleet(requests, ENGINE, max_workers=24, **limits)
     same = size_fleet(requests, ENGINE, max_gpus=sized.gpus, **limits)
     assert same.fleet == sized.fleet
