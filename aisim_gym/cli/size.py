@@ -153,7 +153,11 @@ def size(
     if as_json:
         typer.echo(text, nl=False)
     else:
-        table = partial_table(measured, share, full_spec) if sized is None else size_table(sized)
+        if sized is None:
+            was_interrupted = isinstance(error, KeyboardInterrupt)
+            table = partial_table(measured, share, full_spec, was_interrupted)
+        else:
+            table = size_table(sized)
         Console(highlight=False).print(table)
     if folder is not None:
         with replace_file(folder / "size.json") as temporary:

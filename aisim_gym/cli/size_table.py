@@ -20,11 +20,14 @@ def size_table(sized: SizedFleet) -> Table:
     return _table(lines, sized.share, sized.sla, caption)
 
 
-def partial_table(measured: Sequence[MeasuredFleet], share: float, spec: ReplaySpec) -> Table:
+def partial_table(
+    measured: Sequence[MeasuredFleet], share: float, spec: ReplaySpec, is_interrupted: bool
+) -> Table:
     """Return the fleets of a search without a result, in order of their GPUs."""
     ordered = sorted(measured, key=lambda fleet: (fleet.gpus, fleet.size))
     lines = [("enough" if f.attainment_frac >= share else "too small", f) for f in ordered]
-    return _table(lines, share, spec.sla, f"{len(lines)} fleets replayed; not a complete search.")
+    ending = "the search was interrupted" if is_interrupted else "none is enough"
+    return _table(lines, share, spec.sla, f"{len(lines)} fleets replayed; {ending}.")
 
 
 def partial_dict(

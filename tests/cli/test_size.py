@@ -2,7 +2,9 @@
 
 import gzip
 import json
+import os
 import re
+import threading
 from pathlib import Path
 
 import pytest
@@ -73,6 +75,18 @@ def test_relative_trace_is_found(busy: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert "There is no smaller fleet." in plain(result.out)
 
 
+def test_pipe_of_a_known_format_is_read_as_the_file_is(busy: Path, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(busy.read_bytes(),))
+    writer.start()
+    flags = (*ENGINE, "--ttft-slo-ms", "300", "--trace-format", "mooncake", "--json")
+    piped = run_cli("size", pipe, *flags)
+    writer.join()
+    assert piped.status == 0, piped.err
+    assert json.loads(piped.out) == json.loads(run_cli("size", busy, *flags).out)
+
+
 def test_spec_file_gives_fleet_and_limits_and_flags_win(busy: Path, tmp_path: Path) -> None:
     spec = tmp_path / "spec.toml"
     spec.write_text(
@@ -105,6 +119,7 @@ def test_impossible_level_prints_what_was_measured_and_the_best(busy: Path, tmp_
     assert result.status == 2
     assert "no fleet of at most 2 workers keeps TTFT 1 ms for 95 % of the requests" in result.err
     assert "too small 2 workers" in plain(result.out)
+    assert "2 fleets replayed; none is enough." in plain(result.out)
     written = json.loads((tmp_path / "out" / "size.json").read_text())
     assert written["fleet"] is None
     assert len(written["measured"]) == 2
@@ -126,6 +141,7 @@ def test_interrupted_search_prints_and_writes_what_was_measured(
     result = run_cli("size", busy, *ENGINE, "--ttft-slo-ms", "1", "--out", tmp_path / "out")
     assert result.status == 130
     assert "Interrupted" in result.err
+    assert "2 fleets replayed; the search was interrupted." in plain(result.out)
     assert re.search(r"too small 1 worker .*too small 2 workers", plain(result.out))
     written = json.loads((tmp_path / "out" / "size.json").read_text())
     assert (written["fleet"], len(written["measured"])) == (None, 2)
