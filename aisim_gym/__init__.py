@@ -1,7 +1,8 @@
 """Exact, fast replay of LLM inference fleets, and Gymnasium environments around it.
 
 ``Replay`` runs a workload through simulated workers, tick by tick; ``summarize`` reports what
-happened. Environments are in ``aisim_gym.envs``, planners in ``aisim_gym.policies``.
+happened; ``size_fleet`` finds the smallest fleet that keeps a service level. Environments are in
+``aisim_gym.envs``, planners in ``aisim_gym.policies``.
 """
 
 from importlib import import_module
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
         ScalingSnapshot,
     )
     from aisim_gym.report import summarize
+    from aisim_gym.sizing import size_fleet
     from aisim_gym.spec import ReplaySpec, load_spec
     from aisim_gym.workload import RequestTable, load_workload, requests_from_arrays
 
@@ -32,6 +34,7 @@ _HOMES = {
     "load_spec": "aisim_gym.spec",
     "load_workload": "aisim_gym.workload",
     "requests_from_arrays": "aisim_gym.workload",
+    "size_fleet": "aisim_gym.sizing",
     "summarize": "aisim_gym.report",
 }
 
@@ -47,6 +50,7 @@ __all__ = [
     "load_spec",
     "load_workload",
     "requests_from_arrays",
+    "size_fleet",
     "summarize",
 ]
 

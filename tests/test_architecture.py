@@ -37,6 +37,7 @@ LAYERS = (
     ("fleet",),
     ("replay",),
     ("report",),
+    ("sizing",),
     ("conformance",),
     ("envs",),
     ("policies",),

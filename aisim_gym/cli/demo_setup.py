@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
-from aisim_gym.replay import Replay, ScalingLimits
+from aisim_gym.replay import Progress, Replay
 from aisim_gym.report import CompletedRequests
+from aisim_gym.sizing import FleetSize, NoFleetError, size_fleet
 from aisim_gym.spec import ReplaySpec, WorkloadSpec, load_spec
 from aisim_gym.workload import RequestTable, requests_from_arrays
 
@@ -39,8 +40,6 @@ SLO_SHARE = 0.99
 MOST_WORKERS = 64
 GRACE_S = 300.0
 """A run ends this long after the last arrival, whatever is unfinished then."""
-
-PROBE_TICK_S = 60.0
 
 HPA_TTFT_FRAC, HPA_KV_FRAC = 0.15, 0.25
 """hpa adds prefill workers when the prompts of one take this share of the TTFT SLO, and decode
@@ -126,48 +125,34 @@ class DemoSetup:
     def size_fleet(self, on_try: Callable[[Split], None]) -> Split:
         """Return the smallest static fleet that serves 99 % of the requests within the SLO.
 
-        Smallest means: with the fewest prefill workers, and then the fewest decode workers. If not
-        even 64 workers per pool suffice, what those reach is what the others are measured by.
+        If not even 64 workers per pool suffice, what the best measured fleet reaches is what the
+        others are measured by.
 
         Args:
             on_try: Told every fleet that is tried.
         """
-        share, known = SLO_SHARE, dict[Split, bool]()
+        share, tried = SLO_SHARE, set[FleetSize]()
 
-        def suffices(split: Split) -> bool:
-            if split not in known:
-                on_try(split)
-                known[split] = self._share_served(split, share) >= share
-            return known[split]
+        def tell(size: FleetSize, _: Progress) -> None:
+            if size not in tried:
+                tried.add(size)
+                on_try(Split(*size))
 
-        size = 1
-        while not suffices(Split(size, size)):
-            if size == MOST_WORKERS:
-                share = self._share_served(Split(size, size), 0.0)
-                known.clear()
-                continue
-            size *= 2
-        prefill = _smallest(lambda count: suffices(Split(count, size)), size)
-        decode = _smallest(lambda count: suffices(Split(prefill, count)), size)
-        return Split(prefill, decode)
-
-    def _share_served(self, split: Split, share: float) -> float:
-        """Return the share of requests within the SLO; less than ``share`` if that is out of reach.
-
-        Most fleets that are too small show it early, and their replays end there.
-        """
-        allowed = (1.0 - share) * len(self.requests)
-
-        def count_good_and_missed(replay: Replay) -> tuple[int, int]:
-            completed = CompletedRequests.of(replay.state)
-            good = int(completed.are_good(self.ttft_slo_ms, ITL_SLO_MS).sum())
-            return good, len(completed) - good
-
-        spec = self.spec(split, capture_planner_details=False)
-        policy, limits = hold(split), ScalingLimits(tick_s=PROBE_TICK_S)
-        replay = Replay.prepare(spec, policy, self.requests, limits=limits)
-        replay.follow(policy, give_up=lambda so_far: count_good_and_missed(so_far)[1] > allowed)
-        return count_good_and_missed(replay)[0] / len(self.requests)
+        while True:
+            try:
+                sized = size_fleet(
+                    self.requests,
+                    spec=self.spec(Split(1, 1)),
+                    share=share,
+                    max_workers=MOST_WORKERS,
+                    on_progress=tell,
+                )
+            except NoFleetError as error:
+                share = error.best.attainment_frac
+                if not share:
+                    return Split(*error.best.size)
+            else:
+                return Split(*sized.fleet.size)
 
 
 def hold(split: Split) -> "StaticPolicy":
@@ -181,18 +166,6 @@ def round_up_nicely(value: float) -> float:
     """Return the next number of the series 1, 2, 3, 5, 10, 20 and so on."""
     power = 10.0 ** math.floor(math.log10(value))
     return next(step * power for step in (1.0, 2.0, 3.0, 5.0, 10.0) if step * power >= value)
-
-
-def _smallest(suffices: Callable[[int], bool], enough: int) -> int:
-    """Return the smallest count from 1 on that suffices, knowing one that does."""
-    too_few = 0
-    while enough - too_few > 1:
-        middle = (too_few + enough) // 2
-        if suffices(middle):
-            enough = middle
-        else:
-            too_few = middle
-    return enough
 
 
 def _fleet(split: Split, num_gpu_blocks: int) -> dict[str, Any]:

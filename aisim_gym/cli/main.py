@@ -20,6 +20,7 @@ from aisim_gym.cli.conformance import conformance
 from aisim_gym.cli.demo import demo
 from aisim_gym.cli.envs import envs
 from aisim_gym.cli.replay import replay
+from aisim_gym.cli.size import size
 from aisim_gym.cli.trace import COMMANDS as TRACE_COMMANDS
 from aisim_gym.cli.trace import HELP as TRACE_HELP
 from aisim_gym.cli.warmup import warmup
@@ -66,6 +67,7 @@ app = typer.Typer(
 )
 app.command(help=_help_text(demo))(demo)
 app.command(help=_help_text(replay), no_args_is_help=True)(replay)
+app.command(help=_help_text(size), no_args_is_help=True)(size)
 app.command(help=_help_text(conformance))(conformance)
 app.command(help=_help_text(envs))(envs)
 app.command(help=_help_text(warmup))(warmup)

@@ -33,12 +33,12 @@ def test_help_loads_nothing_heavy() -> None:
     )
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert all(name in done.stdout for name in ("demo", "replay", "conformance", "bench"))
+    assert all(name in done.stdout for name in ("demo", "replay", "size", "conformance", "bench"))
     heavy = {"gymnasium", "matplotlib", "numba", "numpy", "pyarrow", "pydantic"}
     assert heavy & set(done.stderr.split()) == set()
 
 
-@pytest.mark.parametrize("command", ["demo", "replay", "conformance", "bench"])
+@pytest.mark.parametrize("command", ["demo", "replay", "size", "conformance", "bench"])
 def test_help_of_a_command_has_an_example(command: str) -> None:
     result = run_cli(command, "--help")
     assert result.status == 0
