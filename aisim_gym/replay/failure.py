@@ -34,6 +34,12 @@ def failure(state: WorldState, status: int) -> ReplayError:
     return _stuck(state)
 
 
+def no_tick_waits(state: WorldState, method: str) -> ReplayError:
+    """Return the error for a call that answers a tick where none waits."""
+    now_ms = float(state.clock[0].now_ms)
+    return ReplayError(f"{method}(): no tick waits for a decision at {now_ms} ms")
+
+
 def _no_worker(state: WorldState) -> ReplayError:
     clock, pool = state.clock[0], state.pools[DECODE]
     request = state.requests[int(clock.failed_request)]
