@@ -112,8 +112,7 @@ class Replay(RunView):
         be mixed.
 
         Returns:
-            How it ended; ``now_ms`` is the instant. After the end, and at the time limit, further
-            steps change nothing and say the same.
+            How it ended; at the end and at the time limit, further steps change nothing.
 
         Raises:
             ReplayError: As :meth:`advance_to_tick`.
@@ -128,9 +127,7 @@ class Replay(RunView):
 
         Raises:
             ReplayError: If no tick waits for a decision.
-            KeyError: If a mapping lacks a key.
-            TypeError: If a target is no integer or a time no number.
-            OverflowError: If a target is negative or too large.
+            KeyError, TypeError, OverflowError: As :meth:`ScalingDecision.of`.
         """
         if not self.is_waiting:
             raise no_tick_waits(self.state, "apply")
@@ -143,8 +140,7 @@ class Replay(RunView):
             target_prefill: Wanted active + starting prefill workers, or -1 to leave them; ignored
                 by an aggregated fleet. No more than ``MAX_WORKERS``.
             target_decode: The same for decode workers, or for the workers of an aggregated fleet.
-            next_tick_ms: Absolute time of the next tick; one that is not finite or not later than
-                now: no more ticks.
+            next_tick_ms: Absolute time of the next tick; no more ticks unless finite and later.
 
         Raises:
             ReplayError: If no tick waits for a decision.
