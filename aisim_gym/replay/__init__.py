@@ -10,13 +10,15 @@ from aisim_gym.replay.policy import (
     ScalingPolicy,
     describe_fleet,
 )
-from aisim_gym.replay.replay import Progress, Replay, StepOutcome, TickRecord
+from aisim_gym.replay.replay import Replay
+from aisim_gym.replay.run import Progress, StepOutcome
 from aisim_gym.replay.snapshot import (
     ForwardPassMetrics,
     PoolSnapshot,
     ScalingSnapshot,
     TrafficStatistics,
 )
+from aisim_gym.replay.tick_history import TickRecord
 
 __all__ = [
     "FleetDescription",

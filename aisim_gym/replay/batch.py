@@ -13,7 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from aisim_gym.errors import ReplayError
 from aisim_gym.fleet.tick import KEEP
-from aisim_gym.replay.replay import INSTANTS_PER_CALL, Replay
+from aisim_gym.replay.replay import Replay
+from aisim_gym.replay.run import INSTANTS_PER_CALL, Run
 from aisim_gym.replay.settle import STATUS_TICK
 from aisim_gym.replay.world_loop import (
     IS_COMPILED,
@@ -110,7 +111,7 @@ class ReplayBatch:
             )
         answers = zip(self.replays, wanted.tolist(), times_ms.tolist(), strict=True)
         for replay, (prefill, decode), at_ms in answers:
-            replay._try_answer(prefill, decode, float(at_ms))
+            replay.current_run.answer(prefill, decode, float(at_ms))
 
     def advance_to_tick(self, worlds: Sequence[int] | None = None) -> NDArray[np.bool_]:
         """Run every world to its next tick, or to its end.
@@ -131,7 +132,7 @@ class ReplayBatch:
         """
         started_s = time.perf_counter()
         chosen = range(len(self)) if worlds is None else list(worlds)
-        turn = _Turn([self.replays[world] for world in chosen])
+        turn = _Turn([self.replays[world].current_run for world in chosen])
         try:
             running = [self._threads.submit(turn.run_some) for _ in range(self._num_threads)]
             for task in running:
@@ -212,52 +213,56 @@ def _check_replays(replays: Sequence[Replay]) -> None:
 class _Turn:
     """One run of all worlds to their next ticks; every thread takes the next world."""
 
-    def __init__(self, replays: Sequence[Replay]) -> None:
-        worlds = [replay.state.world for replay in replays]
+    def __init__(self, runs: Sequence[Run]) -> None:
+        worlds = [run.state.world for run in runs]
         self.errors: dict[int, Exception] = {}
-        self.is_waiting = np.zeros(len(replays), np.bool_)
-        self._replays = replays
+        self.is_waiting = np.zeros(len(runs), np.bool_)
+        self._runs = runs
         self._worlds = worlds
-        self._runs = [replay._is_running for replay in replays]
+        self._can_run = [run.can_run for run in runs]
         bundles = cast(Sequence[Any], worlds)
         addresses = [
-            bundle.address if runs else 0 for bundle, runs in zip(bundles, self._runs, strict=True)
+            bundle.address if can_run else 0
+            for bundle, can_run in zip(bundles, self._can_run, strict=True)
         ]
         functions = [advance_address(world) if IS_COMPILED else 0 for world in worlds]
         self._addresses = np.array(addresses, np.int64)
         self._functions = np.array(functions, np.int64)
-        self._statuses = np.full(len(replays), NOT_RUN, np.int64)
+        self._statuses = np.full(len(runs), NOT_RUN, np.int64)
         self._next_world = np.zeros(1, np.int64)
         self._lock = Lock()
 
     def run_some(self) -> None:
         """Take worlds and run them, as long as there are any; called in every thread."""
         while (world := self._take() if not IS_COMPILED else self._run_compiled()) != NO_WORLD:
-            replay, status = self._replays[world], int(self._statuses[world])
+            run, status = self._runs[world], int(self._statuses[world])
             self._statuses[world] = NOT_RUN
             try:
-                replay.run_to_tick() if status == NOT_RUN else replay._resume(status)
+                if status == NOT_RUN:
+                    run.advance()
+                else:
+                    run.go_on(status)
             except Exception as error:
                 self.errors[world] = error
-            self.is_waiting[world] = replay.is_waiting
+            self.is_waiting[world] = run.is_waiting
 
     def stop(self) -> None:
         """Let threads take no more worlds."""
-        self._next_world[0] = len(self._replays)
+        self._next_world[0] = len(self._runs)
 
     def finish(self, spent_s: float) -> None:
-        """Tell the replays how their compiled calls ended; divide the threads' time between them.
+        """Tell the runs how their compiled calls ended; divide the threads' time between them.
 
         Args:
             spent_s: Real time of all threads together.
         """
         # Interpreted runs measure their own time.
-        share_s = spent_s / max(1, sum(self._runs)) if IS_COMPILED else 0.0
-        for world, replay in enumerate(self._replays):
+        share_s = spent_s / max(1, sum(self._can_run)) if IS_COMPILED else 0.0
+        for world, run in enumerate(self._runs):
             if self._statuses[world] == STATUS_TICK:
-                replay._status = STATUS_TICK
+                run.status = STATUS_TICK
                 self.is_waiting[world] = True
-            replay._wall_s += share_s * self._runs[world]
+            run.wall_s += share_s * self._can_run[world]
 
     def _run_compiled(self) -> int:
         """Run worlds until one needs Python, and return it; ``NO_WORLD`` at the end."""
@@ -275,7 +280,7 @@ class _Turn:
         with self._lock:
             world = int(self._next_world[0])
             self._next_world[0] += 1
-        return world if world < len(self._replays) else NO_WORLD
+        return world if world < len(self._runs) else NO_WORLD
 
 
 def _checked(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self, SupportsFloat, SupportsIndex
 
+from aisim_gym.fleet.tick import KEEP
 from aisim_gym.spec.fleet import MAX_WORKERS
 
 
@@ -45,6 +46,14 @@ class ScalingDecision:
             _target("target_prefill", answer.target_prefill),
             _target("target_decode", answer.target_decode),
             None if answer.next_tick_ms is None else checked_time_ms(answer.next_tick_ms),
+        )
+
+    def as_numbers(self) -> tuple[int, int, float]:
+        """Return targets, ``KEEP`` for None, and the next tick, +inf for None."""
+        return (
+            KEEP if self.target_prefill is None else operator.index(self.target_prefill),
+            KEEP if self.target_decode is None else operator.index(self.target_decode),
+            math.inf if self.next_tick_ms is None else float(self.next_tick_ms),
         )
 
 

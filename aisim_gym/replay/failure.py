@@ -9,12 +9,13 @@ import numpy as np
 
 from aisim_gym.engine.slices import MISSING
 from aisim_gym.engine.tables import NONE
-from aisim_gym.errors import InternalError, ReplayError, TableFullError
+from aisim_gym.errors import InternalError, ReplayError
 from aisim_gym.fleet.events import heaps
 from aisim_gym.fleet.tables import DECODE, PREFILL
 from aisim_gym.fleet.world_state import WorldState
 from aisim_gym.metrics.request_times import REQUEST_OPEN
 from aisim_gym.replay.settle import (
+    STATUS_BROKEN,
     STATUS_LIVELOCK,
     STATUS_NO_WORKER,
     STATUS_STUCK,
@@ -22,11 +23,13 @@ from aisim_gym.replay.settle import (
 )
 
 DEAD_ENDS = (STATUS_STUCK, STATUS_LIVELOCK)
-FAILURES = (STATUS_NO_WORKER, STATUS_UNKNOWN_RANK, *DEAD_ENDS)
+FAILURES = (STATUS_BROKEN, STATUS_NO_WORKER, STATUS_UNKNOWN_RANK, *DEAD_ENDS)
 
 
-def failure(state: WorldState, status: int) -> ReplayError:
+def failure(state: WorldState, status: int) -> ReplayError | InternalError:
     """Return the error for a run that ended with one of ``FAILURES``."""
+    if status == STATUS_BROKEN:
+        return overflow(state)
     if status == STATUS_NO_WORKER:
         return _no_worker(state)
     if status == STATUS_UNKNOWN_RANK:
@@ -34,6 +37,12 @@ def failure(state: WorldState, status: int) -> ReplayError:
     if status == STATUS_LIVELOCK:
         return _livelock(state)
     return _stuck(state)
+
+
+def no_tick_waits(state: WorldState, method: str) -> ReplayError:
+    """Return the error for a call that answers a tick where none waits."""
+    now_ms = float(state.world.clock.now_ms)
+    return ReplayError(f"{method}(): no tick waits for a decision at {now_ms} ms")
 
 
 def _no_worker(state: WorldState) -> ReplayError:
@@ -116,19 +125,23 @@ def _pool_name(state: WorldState, pool_id: int) -> str:
     return ("prefill", "decode")[pool_id]
 
 
-def overflow(state: WorldState, error: TableFullError) -> InternalError:
-    """Return the error for a run in which compiled code found no row where it needed one."""
-    name, w = str(error), state.world
-    need = 1
-    if name == "slices":
-        name = "entries" if w.entry_heads[MISSING] > 0 else "breaks"
-        need = int(max(w.entry_heads[MISSING], w.break_heads[MISSING]))
-    elif name == "time heap":
-        full = (heap_name for heap_name, heap, entries in heaps(w) if heap.count >= len(entries))
+def overflow(state: WorldState, name: str = "") -> InternalError:
+    """Return the error for a run in which compiled code found no row where it needed one.
+
+    Args:
+        state: The tables.
+        name: What ``TableFullError`` says; without it, what can be found in the tables.
+    """
+    w, need = state.world, 1
+    if name in ("", "slices"):
+        for table, heads in (("entries", w.entry_heads), ("breaks", w.break_heads)):
+            if heads[MISSING] > 0:
+                name, need = table, int(heads[MISSING])
+    if name in ("", "time heap"):
+        full = (table for table, heap, entries in heaps(w) if heap.count >= len(entries))
         name = next(full, name)
-    size = len(state.tables[name]) if name in state.tables else None
-    has = "" if size is None else f", of {size} none is free"
+    size = f", it has {len(state.tables[name])} rows" if name in state.tables else ""
     return InternalError(
-        f"internal error: no room in table {name} at {w.clock.now_ms} ms: {need} needed{has} "
-        "(please report this, with the run that led to it)"
+        f"internal error: no room in table {name or 'unknown'} at {w.clock.now_ms} ms: {need} more "
+        f"needed{size} (please report this, with the run that led to it)"
     )

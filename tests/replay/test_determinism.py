@@ -18,7 +18,7 @@ from support.fleets import arrivals, small_fleet
 from support.results import results
 
 from aisim_gym.replay import Replay, ScalingDecision
-from aisim_gym.replay.replay import INSTANTS_PER_CALL
+from aisim_gym.replay.run import INSTANTS_PER_CALL
 from aisim_gym.spec import replay_spec_from_reference_arguments
 from aisim_gym.workload import requests_from_arrays
 
@@ -102,7 +102,7 @@ def test_run_is_the_same_however_many_instants_one_call_covers(
 ) -> None:
     whole, split = case.replay(), case.replay()
     expected = drive(whole, case)
-    monkeypatch.setattr("aisim_gym.replay.replay.INSTANTS_PER_CALL", 1)
+    monkeypatch.setattr("aisim_gym.replay.run.INSTANTS_PER_CALL", 1)
     assert drive(split, case) == expected
     assert differing_tables(split.state, whole.state) == []
     assert INSTANTS_PER_CALL > 1

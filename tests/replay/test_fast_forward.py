@@ -29,7 +29,7 @@ from aisim_gym.conformance import Golden, find_goldens
 from aisim_gym.conformance.run import golden_name
 from aisim_gym.errors import UnsupportedError
 from aisim_gym.replay import Replay
-from aisim_gym.replay.replay import INSTANTS_PER_CALL
+from aisim_gym.replay.run import INSTANTS_PER_CALL
 
 SLOW = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 

@@ -112,7 +112,7 @@ class StopError(Exception):
 def test_run_interrupted_while_it_reports_progress_can_go_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("aisim_gym.replay.replay.INSTANTS_PER_CALL", 3)
+    monkeypatch.setattr("aisim_gym.replay.run.INSTANTS_PER_CALL", 3)
 
     def stop(_: Progress) -> None:
         raise StopError
