@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from aisim_gym.engine.fpm import FpmRow
 from aisim_gym.fleet.tables import ROSTER_LIVE, WORKER_ACTIVE, WORKER_DRAINING, WORKER_STARTING
+from aisim_gym.fleet.worker_ranks import ranks_of
 from aisim_gym.fleet.world import World
 from aisim_gym.kernel import entry_point, kernel
 from aisim_gym.replay.snapshot import TICK_WINDOW, ForwardPassMetrics
@@ -212,7 +213,7 @@ def write_ranks(
         worker = w.workers[w.rosters[ROSTER_LIVE + scale.pool_id, i]]
         if worker.state != WORKER_ACTIVE:
             continue
-        for rank in range(worker.first_rank, worker.first_rank + dp_size):
+        for rank in ranks_of(worker):
             if row == len(mask):
                 num_clipped += out.shape[1]
                 continue
@@ -270,7 +271,7 @@ def _read_pool(w: World, pool_id: int) -> PoolSums:
             continue
         active += 1
         records_before = records
-        for rank in range(worker.first_rank, worker.first_rank + dp_size):
+        for rank in ranks_of(worker):
             fpm = w.fpms[rank]
             if not fpm.is_new:
                 continue

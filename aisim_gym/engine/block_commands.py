@@ -15,12 +15,11 @@ from aisim_gym.engine.kv_pool import (
     take_blocks,
 )
 from aisim_gym.engine.queue_load import add_to_load, remove_from_load
-from aisim_gym.engine.seq_queue import insert_before, push_back, unlink
+from aisim_gym.engine.seq_queue import insert_before, push_back, queue_of, unlink
 from aisim_gym.engine.tables import (
     NONE,
     PENDING,
     PREEMPT_NONE,
-    QUEUES_PER_RANK,
     RUNNING,
     SEQ_HELD,
     SEQ_PENDING,
@@ -46,7 +45,7 @@ def block_list_size(t: RankTables, engine: EngineRow, tokens: int) -> int:
 def submit(t: RankTables, rank: RankRow, s: int) -> None:
     """Queue a new sequence."""
     add_to_load(rank, t.seqs[s])
-    push_back(t.queues[QUEUES_PER_RANK * rank.id + WAITING], t.seqs, s)
+    push_back(t.queues[queue_of(rank.id, WAITING)], t.seqs, s)
 
 
 @kernel
@@ -60,17 +59,17 @@ def cancel(t: RankTables, engine: EngineRow, rank: RankRow, s: int) -> None:
     frees = held_blocks or seq.status != SEQ_WAITING
     if seq.status == SEQ_WAITING:
         remove_from_load(rank, seq)
-        unlink(t.queues[QUEUES_PER_RANK * rank.id + WAITING], t.seqs, s)
+        unlink(t.queues[queue_of(rank.id, WAITING)], t.seqs, s)
     elif seq.status == SEQ_PENDING:
         remove_from_load(rank, seq)
-        unlink(t.queues[QUEUES_PER_RANK * rank.id + PENDING], t.seqs, s)
+        unlink(t.queues[queue_of(rank.id, PENDING)], t.seqs, s)
         rank.tried_seq = NONE
     elif seq.status == SEQ_RESERVED:
         remove_from_load(rank, seq)
         rank.reserved_seqs -= 1
     elif seq.status != SEQ_HELD:
         rank.steady_is_summed = False
-        unlink(t.queues[QUEUES_PER_RANK * rank.id + RUNNING], t.seqs, s)
+        unlink(t.queues[queue_of(rank.id, RUNNING)], t.seqs, s)
     release_blocks(t, rank, seq, False)
     if frees:
         rank.capacity_generation += 1
@@ -95,7 +94,7 @@ def queue_destination(t: RankTables, rank: RankRow, s: int) -> None:
     seq.is_destination = True
     seq.status = SEQ_PENDING
     add_to_load(rank, seq)
-    push_back(t.queues[QUEUES_PER_RANK * rank.id + PENDING], t.seqs, s)
+    push_back(t.queues[queue_of(rank.id, PENDING)], t.seqs, s)
 
 
 @kernel
@@ -104,14 +103,14 @@ def next_destination(t: RankTables, engine: EngineRow, rank: RankRow) -> int:
 
     At most one per trigger, the head only, once per capacity generation (§9).
     """
-    s = t.queues[QUEUES_PER_RANK * rank.id + PENDING].first
+    s = t.queues[queue_of(rank.id, PENDING)].first
     if s == NONE:
         return NONE
     if rank.tried_seq == s and rank.tried_generation == rank.capacity_generation:
         return NONE
     rank.tried_seq = s
     rank.tried_generation = rank.capacity_generation
-    if t.queues[QUEUES_PER_RANK * rank.id + RUNNING].count >= engine.max_seqs:
+    if t.queues[queue_of(rank.id, RUNNING)].count >= engine.max_seqs:
         return NONE
     return int(s)
 
@@ -138,7 +137,7 @@ def hold_reservation(t: RankTables, rank: RankRow, s: int, fresh: int) -> None:
     seq = t.seqs[s]
     rank.reserved_blocks += fresh
     seq.reserved_blocks = fresh
-    unlink(t.queues[QUEUES_PER_RANK * rank.id + PENDING], t.seqs, s)
+    unlink(t.queues[queue_of(rank.id, PENDING)], t.seqs, s)
     rank.tried_seq = NONE
     seq.status = SEQ_RESERVED
     rank.reserved_seqs += 1
@@ -158,7 +157,7 @@ def activate_destination(t: RankTables, engine: EngineRow, rank: RankRow, s: int
     seq.computed_tokens = seq.prompt_tokens
     seq.covered_tokens = seq.prompt_tokens
     seq.status = SEQ_WAITING
-    waiting = t.queues[QUEUES_PER_RANK * rank.id + WAITING]
+    waiting = t.queues[queue_of(rank.id, WAITING)]
     successor = waiting.first
     while successor != NONE and t.seqs[successor].order < seq.order:
         successor = t.seqs[successor].next
@@ -177,8 +176,8 @@ def block_demand(t: RankTables, engine: EngineRow, rank: RankRow) -> int:
     """
     if not engine.prefix_caching:
         return 0
-    waiting = t.queues[QUEUES_PER_RANK * rank.id + WAITING].count
-    seqs = min(t.queues[QUEUES_PER_RANK * rank.id + RUNNING].count + waiting, engine.max_seqs)
+    waiting = t.queues[queue_of(rank.id, WAITING)].count
+    seqs = min(t.queues[queue_of(rank.id, RUNNING)].count + waiting, engine.max_seqs)
     tokens = rank.queued_new_tokens + rank.queued_decode_tokens
     if engine.max_batched_tokens < UNLIMITED:
         tokens = engine.max_batched_tokens

@@ -14,10 +14,10 @@ from aisim_gym.engine.emission import (
 )
 from aisim_gym.engine.kv_pool import blocks_for, make_resident, take_blocks
 from aisim_gym.engine.preemption import preempt, victim
+from aisim_gym.engine.seq_queue import queue_of
 from aisim_gym.engine.tables import (
     END_NONE,
     NONE,
-    QUEUES_PER_RANK,
     ROLE_PREFILL,
     RUNNING,
     EngineRow,
@@ -42,7 +42,7 @@ def emit_bursts(t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow) 
     work.is_undone = False
     rank.reserved_blocks += reserved
     seqs = t.seqs
-    s = t.queues[QUEUES_PER_RANK * rank.id + RUNNING].first
+    s = t.queues[queue_of(rank.id, RUNNING)].first
     while s != NONE:
         seq = seqs[s]
         following = seq.next
@@ -86,7 +86,7 @@ def _is_ready(engine: EngineRow, seq: SeqRow) -> bool:
 def _reserve(t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow) -> int:
     """Make room for full bursts of all ready sequences; return the blocks, ``NONE`` without."""
     seqs = t.seqs
-    running = t.queues[QUEUES_PER_RANK * rank.id + RUNNING]
+    running = t.queues[queue_of(rank.id, RUNNING)]
     while True:
         ready = 0
         fresh = 0

@@ -5,12 +5,11 @@ Rules: engine-vllm-trtllm.md §3, §6.1, §6.2.
 
 from aisim_gym.engine.backend import RankTables
 from aisim_gym.engine.kv_pool import release_blocks
-from aisim_gym.engine.seq_queue import unlink
+from aisim_gym.engine.seq_queue import queue_of, unlink
 from aisim_gym.engine.tables import (
     END_COMPLETED,
     END_NONE,
     NONE,
-    QUEUES_PER_RANK,
     RETRY_LATER,
     ROLE_AGGREGATED,
     ROLE_PREFILL,
@@ -89,7 +88,7 @@ def emit_tokens(t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow) 
     """
     end_complete_seqs(t, engine, rank, work)
     seqs = t.seqs
-    s = t.queues[QUEUES_PER_RANK * rank.id + RUNNING].first
+    s = t.queues[queue_of(rank.id, RUNNING)].first
     while s != NONE:
         seq = seqs[s]
         following = seq.next
@@ -120,7 +119,7 @@ def end_complete_seqs(t: RankTables, engine: EngineRow, rank: RankRow, work: Pas
     """End the running sequences that have no token to generate and whose KV is complete."""
     if work.num_complete == 0:
         return
-    s = t.queues[QUEUES_PER_RANK * rank.id + RUNNING].first
+    s = t.queues[queue_of(rank.id, RUNNING)].first
     while s != NONE:
         seq = t.seqs[s]
         following = seq.next
@@ -135,7 +134,7 @@ def end_complete_seqs(t: RankTables, engine: EngineRow, rank: RankRow, work: Pas
 def finish_seq(t: RankTables, rank: RankRow, s: int) -> None:
     """End a running sequence; a handoff source keeps its blocks until it is released."""
     seq = t.seqs[s]
-    unlink(t.queues[QUEUES_PER_RANK * rank.id + RUNNING], t.seqs, s)
+    unlink(t.queues[queue_of(rank.id, RUNNING)], t.seqs, s)
     seq.signal_end = END_COMPLETED
     rank.capacity_generation += 1
     if seq.is_source:

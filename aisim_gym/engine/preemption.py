@@ -7,12 +7,11 @@ from aisim_gym.engine.backend import RankTables
 from aisim_gym.engine.emission import remaining_tokens, seq_length
 from aisim_gym.engine.kv_pool import release_blocks
 from aisim_gym.engine.queue_load import add_to_load
-from aisim_gym.engine.seq_queue import push_front, unlink
+from aisim_gym.engine.seq_queue import push_front, queue_of, unlink
 from aisim_gym.engine.tables import (
     NONE,
     PREEMPT_FIRST,
     PREEMPT_NONE,
-    QUEUES_PER_RANK,
     RUNNING,
     SEQ_WAITING,
     WAITING,
@@ -65,11 +64,11 @@ def preempt(t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow, s: i
     if seq.stamp == rank.passes:
         count_work(engine, work, seq, -1)
         seq.stamp = NONE
-    unlink(t.queues[QUEUES_PER_RANK * rank.id + RUNNING], t.seqs, s)
+    unlink(t.queues[queue_of(rank.id, RUNNING)], t.seqs, s)
     seq.status = SEQ_WAITING
     seq.computed_tokens = 0
     release_blocks(t, rank, seq, True)
-    push_front(t.queues[QUEUES_PER_RANK * rank.id + WAITING], t.seqs, s)
+    push_front(t.queues[queue_of(rank.id, WAITING)], t.seqs, s)
     add_to_load(rank, seq)
     rank.preemptions += 1
     rank.capacity_generation += 1

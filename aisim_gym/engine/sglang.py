@@ -14,7 +14,7 @@ from aisim_gym.engine.radix_pool import (
     make_pages_free,
     missing_pages,
 )
-from aisim_gym.engine.seq_queue import unlink
+from aisim_gym.engine.seq_queue import queue_of, unlink
 from aisim_gym.engine.sglang_admission import admit_prefills, promote_destinations
 from aisim_gym.engine.sglang_commands import (
     accept_destination,
@@ -44,7 +44,6 @@ from aisim_gym.engine.tables import (
     NONE,
     PENDING,
     PREBUILT,
-    QUEUES_PER_RANK,
     RETRY_COUNTED,
     RETRY_EXHAUSTED,
     RETRY_FREE,
@@ -139,9 +138,9 @@ def finish_group(
 @kernel
 def _all_destinations_run(t: RankTables, rank: RankRow) -> bool:
     """Return whether no destination waits for pages or for a slot: only then others may prefill."""
-    first_queue = QUEUES_PER_RANK * rank.id
     return bool(
-        t.queues[first_queue + PREBUILT].count == 0 and t.queues[first_queue + PENDING].count == 0
+        t.queues[queue_of(rank.id, PREBUILT)].count == 0
+        and t.queues[queue_of(rank.id, PENDING)].count == 0
     )
 
 
@@ -155,7 +154,7 @@ def _take_overlong(t: RankTables, engine: EngineRow, rank: RankRow) -> int:
     rank.new_seqs = 0
     if engine.max_model_len == UNLIMITED or candidates == 0:
         return NONE
-    waiting = t.queues[QUEUES_PER_RANK * rank.id + WAITING]
+    waiting = t.queues[queue_of(rank.id, WAITING)]
     rejected = NONE
     s = waiting.last
     while s != NONE and candidates > 0:
@@ -183,7 +182,7 @@ def _emit_first_tokens(
     Signals keep the order: ends without a token, ends with one, then those that go on. These need
     a place for their token; if there is none for all of them, none emits.
     """
-    running = t.queues[QUEUES_PER_RANK * rank.id + RUNNING]
+    running = t.queues[queue_of(rank.id, RUNNING)]
     going_on = end_those_with_left(running, t.seqs, work, fresh, 0)
     going_on = end_those_with_left(running, t.seqs, work, going_on, 1)
     need = 0

@@ -14,12 +14,11 @@ from aisim_gym.engine.radix_pool import (
     cover_more,
     free_pages,
 )
-from aisim_gym.engine.seq_queue import push_back, push_front, unlink
+from aisim_gym.engine.seq_queue import push_back, push_front, queue_of, unlink
 from aisim_gym.engine.sglang_load import add_to_load, remove_from_load
 from aisim_gym.engine.tables import (
     NONE,
     PREBUILT,
-    QUEUES_PER_RANK,
     ROLE_DECODE,
     RUNNING,
     SEQ_RUNNING,
@@ -45,8 +44,8 @@ def output_left(seq: SeqRow) -> int:
 @kernel
 def promote_destinations(t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow) -> None:
     """Let activated destinations run, in order, while there are slots."""
-    prebuilt = t.queues[QUEUES_PER_RANK * rank.id + PREBUILT]
-    running = t.queues[QUEUES_PER_RANK * rank.id + RUNNING]
+    prebuilt = t.queues[queue_of(rank.id, PREBUILT)]
+    running = t.queues[queue_of(rank.id, RUNNING)]
     while running.count < engine.max_seqs and prebuilt.count > 0:
         s = prebuilt.first
         _start_running(rank, prebuilt, running, t.seqs, s)
@@ -65,8 +64,8 @@ def admit_prefills(
     Returns:
         (requests admitted, the first that runs or ``NONE``; those behind it are the others).
     """
-    waiting = t.queues[QUEUES_PER_RANK * rank.id + WAITING]
-    running = t.queues[QUEUES_PER_RANK * rank.id + RUNNING]
+    waiting = t.queues[queue_of(rank.id, WAITING)]
+    running = t.queues[queue_of(rank.id, RUNNING)]
     if waiting.count == 0:
         return 0, NONE
     size = engine.block_size

@@ -14,13 +14,12 @@ from aisim_gym.engine.radix_pool import (
     free_pages,
     release_pages,
 )
-from aisim_gym.engine.seq_queue import push_back, unlink
+from aisim_gym.engine.seq_queue import push_back, queue_of, unlink
 from aisim_gym.engine.sglang_load import add_to_load, remove_from_load
 from aisim_gym.engine.tables import (
     NONE,
     PENDING,
     PREBUILT,
-    QUEUES_PER_RANK,
     RUNNING,
     SEQ_HELD,
     SEQ_PENDING,
@@ -51,7 +50,7 @@ def submit(t: RankTables, rank: RankRow, s: int) -> None:
     """Queue a new sequence."""
     rank.new_seqs += 1
     add_to_load(rank, t.seqs[s])
-    push_back(t.queues[QUEUES_PER_RANK * rank.id + WAITING], t.seqs, s)
+    push_back(t.queues[queue_of(rank.id, WAITING)], t.seqs, s)
 
 
 @kernel
@@ -62,23 +61,22 @@ def cancel(t: RankTables, engine: EngineRow, rank: RankRow, s: int) -> None:
         release_source(t, engine, rank, s)
         return
     queues = t.queues
-    first_queue = QUEUES_PER_RANK * rank.id
     frees = seq.private_blocks > 0 or seq.resident_blocks > 0
     if seq.status == SEQ_RUNNING:
-        unlink(queues[first_queue + RUNNING], t.seqs, s)
+        unlink(queues[queue_of(rank.id, RUNNING)], t.seqs, s)
     else:
         remove_from_load(rank, seq)
         if seq.status == SEQ_PENDING:
-            unlink(queues[first_queue + PENDING], t.seqs, s)
+            unlink(queues[queue_of(rank.id, PENDING)], t.seqs, s)
             rank.tried_seq = NONE
             frees = True
         elif seq.status == SEQ_RESERVED:
             rank.reserved_seqs -= 1
             frees = True
         elif seq.status == SEQ_PREBUILT:
-            unlink(queues[first_queue + PREBUILT], t.seqs, s)
+            unlink(queues[queue_of(rank.id, PREBUILT)], t.seqs, s)
         else:
-            unlink(queues[first_queue + WAITING], t.seqs, s)
+            unlink(queues[queue_of(rank.id, WAITING)], t.seqs, s)
     release_pages(t, rank, seq)
     if frees:
         rank.capacity_generation += 1
@@ -102,7 +100,7 @@ def accept_destination(t: RankTables, engine: EngineRow, rank: RankRow, s: int) 
     seq.is_destination = True
     seq.status = SEQ_PENDING
     add_to_load(rank, seq)
-    push_back(t.queues[QUEUES_PER_RANK * rank.id + PENDING], t.seqs, s)
+    push_back(t.queues[queue_of(rank.id, PENDING)], t.seqs, s)
     return True
 
 
@@ -112,7 +110,7 @@ def reserve_destination(t: RankTables, engine: EngineRow, rank: RankRow) -> int:
 
     At most one per trigger, the head only, once per capacity generation.
     """
-    s = t.queues[QUEUES_PER_RANK * rank.id + PENDING].first
+    s = t.queues[queue_of(rank.id, PENDING)].first
     if s == NONE:
         return NONE
     if rank.tried_seq == s and rank.tried_generation == rank.capacity_generation:
@@ -143,7 +141,7 @@ def activate_destination(t: RankTables, engine: EngineRow, rank: RankRow, s: int
     seq.computed_tokens = seq.prompt_tokens
     commit_pages(t, engine, rank, seq)
     seq.status = SEQ_PREBUILT
-    push_back(t.queues[QUEUES_PER_RANK * rank.id + PREBUILT], t.seqs, s)
+    push_back(t.queues[queue_of(rank.id, PREBUILT)], t.seqs, s)
     if free_pages(engine, rank) > free_before:
         rank.capacity_generation += 1
 
@@ -184,6 +182,7 @@ def gauge_blocks(t: RankTables, engine: EngineRow, rank: RankRow) -> tuple[int, 
 @kernel
 def _most_seqs(t: RankTables, engine: EngineRow, rank: RankRow) -> int:
     """Return how many sequences can run in the next pass."""
-    first_queue = QUEUES_PER_RANK * rank.id
-    present = t.queues[first_queue + RUNNING].count + t.queues[first_queue + WAITING].count
-    return min(present + t.queues[first_queue + PREBUILT].count, engine.max_seqs)
+    present = (
+        t.queues[queue_of(rank.id, RUNNING)].count + t.queues[queue_of(rank.id, WAITING)].count
+    )
+    return min(present + t.queues[queue_of(rank.id, PREBUILT)].count, engine.max_seqs)

@@ -16,14 +16,13 @@ from aisim_gym.engine.radix_pool import (
     own_pages,
     release_pages,
 )
-from aisim_gym.engine.seq_queue import push_back, unlink
+from aisim_gym.engine.seq_queue import push_back, queue_of, unlink
 from aisim_gym.engine.sglang_admission import output_left
 from aisim_gym.engine.sglang_load import add_to_load
 from aisim_gym.engine.tables import (
     END_COMPLETED,
     END_NONE,
     NONE,
-    QUEUES_PER_RANK,
     ROLE_PREFILL,
     RUNNING,
     SEQ_ENDED,
@@ -78,7 +77,7 @@ def decode(
     is_paused: bool,
 ) -> None:
     """Let all running requests emit, after retracting some if there is no room (§7, §9)."""
-    running = t.queues[QUEUES_PER_RANK * rank.id + RUNNING]
+    running = t.queues[queue_of(rank.id, RUNNING)]
     end_those_with_left(running, t.seqs, work, running.first, 0)
     growth = _count_decodes(engine, work, running, t.seqs)
     retractions = 0
@@ -143,7 +142,7 @@ def _retract(t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow) -> 
     Returns:
         The pages it would have needed for its next step.
     """
-    running = t.queues[QUEUES_PER_RANK * rank.id + RUNNING]
+    running = t.queues[queue_of(rank.id, RUNNING)]
     victim = running.first
     s = t.seqs[victim].next
     while s != NONE:
@@ -154,7 +153,7 @@ def _retract(t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow) -> 
     growth = _growth(engine, seq)
     release_pages(t, rank, seq)
     unlink(running, t.seqs, victim)
-    push_back(t.queues[QUEUES_PER_RANK * rank.id + WAITING], t.seqs, victim)
+    push_back(t.queues[queue_of(rank.id, WAITING)], t.seqs, victim)
     seq.status = SEQ_WAITING
     add_to_load(rank, seq)
     work.start_effects += 1

@@ -8,10 +8,9 @@ from aisim_gym.engine.backend import RankTables
 from aisim_gym.engine.emission import seq_length
 from aisim_gym.engine.kv_pool import block_content, blocks_for
 from aisim_gym.engine.radix_pool import cached_pages
-from aisim_gym.engine.seq_queue import insert_before, unlink
+from aisim_gym.engine.seq_queue import insert_before, queue_of, unlink
 from aisim_gym.engine.tables import (
     NONE,
-    QUEUES_PER_RANK,
     UNLIMITED,
     WAITING,
     EngineRow,
@@ -31,7 +30,7 @@ SHARED_PREFIX_TOKENS = 32
 @kernel
 def sort_waiting(t: RankTables, engine: EngineRow, rank: RankRow) -> None:
     """Put the waiting queue into the order in which requests are to be admitted."""
-    waiting = t.queues[QUEUES_PER_RANK * rank.id + WAITING]
+    waiting = t.queues[queue_of(rank.id, WAITING)]
     if waiting.count < 2 or waiting.count > MOST_WAITING or not engine.prefix_caching:
         return
     s = waiting.first

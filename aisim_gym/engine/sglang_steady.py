@@ -17,12 +17,12 @@ from aisim_gym.engine.radix_pool import (
     missing_pages,
     own_pages,
 )
+from aisim_gym.engine.seq_queue import queue_of
 from aisim_gym.engine.sglang_admission import output_left
 from aisim_gym.engine.sglang_decode import decode, finish_complete
 from aisim_gym.engine.tables import (
     NONE,
     PREBUILT,
-    QUEUES_PER_RANK,
     ROLE_PREFILL,
     RUNNING,
     WAITING,
@@ -54,13 +54,16 @@ def steady_passes(t: RankTables, engine: EngineRow, rank: RankRow, last_entry: i
         last_entry: Of the worker's token log: requests that did not get a token then are not yet
             in step with the others.
     """
-    first_queue = QUEUES_PER_RANK * rank.id
-    running = t.queues[first_queue + RUNNING]
-    prebuilt = t.queues[first_queue + PREBUILT]  # these join
+    running = t.queues[queue_of(rank.id, RUNNING)]
+    prebuilt = t.queues[queue_of(rank.id, PREBUILT)]  # these join
     count = running.count + prebuilt.count
     if engine.role == ROLE_PREFILL or engine.draft_tokens > 0 or count == 0:
         return 0
-    if t.queues[first_queue + WAITING].count > 0 or rank.new_seqs > 0 or count > engine.max_seqs:
+    if (
+        t.queues[queue_of(rank.id, WAITING)].count > 0
+        or rank.new_seqs > 0
+        or count > engine.max_seqs
+    ):
         return 0
     passes = engine.num_blocks * engine.block_size
     tokens = 0
@@ -102,8 +105,7 @@ def rows_for_decodes(
     """
     if not engine.prefix_caching:
         return 0, 0
-    first_queue = QUEUES_PER_RANK * rank.id
-    count = t.queues[first_queue + RUNNING].count + t.queues[first_queue + PREBUILT].count
+    count = t.queues[queue_of(rank.id, RUNNING)].count + t.queues[queue_of(rank.id, PREBUILT)].count
     pages = num_passes // engine.block_size + 1
     return (
         int(rank.private_blocks + count * pages),
@@ -130,7 +132,7 @@ def advance_decodes(
         num_passes: >= 0, no more than :func:`steady_passes` allowed.
         last_entry: Of the token log, in which they got their last visible token.
     """
-    running = t.queues[QUEUES_PER_RANK * rank.id + RUNNING]
+    running = t.queues[queue_of(rank.id, RUNNING)]
     if running.count == 0:
         return
     s = running.first

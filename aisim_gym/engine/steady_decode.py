@@ -19,12 +19,11 @@ from aisim_gym.engine.emission import (
 )
 from aisim_gym.engine.kv_pool import blocks_for, evict_blocks, free_blocks, make_resident
 from aisim_gym.engine.queue_load import remove_from_load
-from aisim_gym.engine.seq_queue import push_back, unlink
+from aisim_gym.engine.seq_queue import push_back, queue_of, unlink
 from aisim_gym.engine.tables import (
     END_NONE,
     NONE,
     PENDING,
-    QUEUES_PER_RANK,
     ROLE_DECODE,
     ROLE_PREFILL,
     RUNNING,
@@ -60,9 +59,9 @@ def steady_passes(
             cannot be admitted before something is released.
         admission_cost: The admission rule of the scheduler.
     """
-    running = t.queues[QUEUES_PER_RANK * rank.id + RUNNING]
-    waiting = t.queues[QUEUES_PER_RANK * rank.id + WAITING]
-    pending = t.queues[QUEUES_PER_RANK * rank.id + PENDING]
+    running = t.queues[queue_of(rank.id, RUNNING)]
+    waiting = t.queues[queue_of(rank.id, WAITING)]
+    pending = t.queues[queue_of(rank.id, PENDING)]
     joins = _all_join(t, engine, rank)
     count = running.count + (waiting.count if joins else 0)
     if count == 0 or count > engine.max_batched_tokens:
@@ -132,8 +131,8 @@ def steady_passes(
 @kernel
 def join_decodes(t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow) -> None:
     """Admit the activated destinations that wait, if :func:`steady_passes` counted on them."""
-    running = t.queues[QUEUES_PER_RANK * rank.id + RUNNING]
-    waiting = t.queues[QUEUES_PER_RANK * rank.id + WAITING]
+    running = t.queues[queue_of(rank.id, RUNNING)]
+    waiting = t.queues[queue_of(rank.id, WAITING)]
     while running.count < rank.steady_seqs:
         s = waiting.first
         remove_from_load(rank, t.seqs[s])
@@ -146,12 +145,12 @@ def join_decodes(t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow)
 @kernel
 def _all_join(t: RankTables, engine: EngineRow, rank: RankRow) -> bool:
     """Return whether all waiting sequences are destinations that decode right away."""
-    running = t.queues[QUEUES_PER_RANK * rank.id + RUNNING]
-    waiting = t.queues[QUEUES_PER_RANK * rank.id + WAITING]
+    running = t.queues[queue_of(rank.id, RUNNING)]
+    waiting = t.queues[queue_of(rank.id, WAITING)]
     if (
         engine.dp_size > 1
         or engine.role != ROLE_DECODE
-        or t.queues[QUEUES_PER_RANK * rank.id + PENDING].count > 0
+        or t.queues[queue_of(rank.id, PENDING)].count > 0
         or running.count + waiting.count > engine.max_seqs
         or running.count >= engine.max_batched_tokens
     ):
@@ -210,7 +209,7 @@ def advance_decodes(
     passes = engine.num_blocks * block_size
     tokens = 0
     squares = 0
-    s = t.queues[QUEUES_PER_RANK * rank.id + RUNNING].first
+    s = t.queues[queue_of(rank.id, RUNNING)].first
     while s != NONE:
         seq = t.seqs[s]
         seq.last_entry = last_entry
@@ -256,7 +255,7 @@ def advance_decodes(
         _list_blocks(t, engine, rank, num_passes if listing > 1 else 1)
     if ended == 0:
         return
-    s = t.queues[QUEUES_PER_RANK * rank.id + RUNNING].first
+    s = t.queues[queue_of(rank.id, RUNNING)].first
     while s != NONE:
         seq = t.seqs[s]
         following = seq.next
@@ -274,7 +273,7 @@ def _list_blocks(t: RankTables, engine: EngineRow, rank: RankRow, num_passes: in
 
     Of several copies the oldest one is found, so the order counts if there may be some.
     """
-    running = t.queues[QUEUES_PER_RANK * rank.id + RUNNING]
+    running = t.queues[queue_of(rank.id, RUNNING)]
     for later in range(num_passes - 1, -1, -1):
         s = running.first
         while s != NONE:

@@ -24,7 +24,7 @@ activated destination in a queue of its own (SGLang)."""
 
 WAITING, RUNNING, PENDING, PREBUILT = 0, 1, 2, 3
 QUEUES_PER_RANK = 4
-"""``queues[QUEUES_PER_RANK * rank.id + WAITING]`` and so on."""
+"""``queues[queue_of(rank.id, WAITING)]`` and so on."""
 
 PREEMPT_LAST, PREEMPT_FIRST, PREEMPT_NONE = 0, 1, 2
 """Which running sequence gives up its blocks: the one admitted last (lifo), first (fifo), none."""

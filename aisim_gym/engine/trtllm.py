@@ -10,10 +10,10 @@ from aisim_gym.engine.block_commands import hold_reservation, next_destination, 
 from aisim_gym.engine.bursts import emit_bursts
 from aisim_gym.engine.emission import emit_tokens
 from aisim_gym.engine.kv_pool import active_blocks, blocks_for, take_blocks
+from aisim_gym.engine.seq_queue import queue_of
 from aisim_gym.engine.steady_decode import steady_passes
 from aisim_gym.engine.tables import (
     NONE,
-    QUEUES_PER_RANK,
     RUNNING,
     SEQ_RESERVED,
     UNLIMITED,
@@ -126,13 +126,13 @@ def _blocks_left(engine: EngineRow, seq: SeqRow) -> int:
 def _available_blocks(t: RankTables, engine: EngineRow, rank: RankRow) -> int:
     """Return the blocks that nobody uses or has been promised."""
     promised = 0
-    s = t.queues[QUEUES_PER_RANK * rank.id + RUNNING].first
+    s = t.queues[queue_of(rank.id, RUNNING)].first
     while s != NONE:
         promised += _blocks_left(engine, t.seqs[s])
         s = t.seqs[s].next
     available = max(0, max(0, engine.num_blocks - active_blocks(rank)) - promised)
     promised = rank.promised_blocks
-    s = t.queues[QUEUES_PER_RANK * rank.id + WAITING].first
+    s = t.queues[queue_of(rank.id, WAITING)].first
     while s != NONE:
         if t.seqs[s].covered_tokens > 0:  # an activated destination
             promised += _blocks_left(engine, t.seqs[s])

@@ -41,7 +41,7 @@ from aisim_gym.engine.kv_pool import (
 )
 from aisim_gym.engine.preemption import count_work, preempt, victim
 from aisim_gym.engine.queue_load import copy_load, remove_from_load
-from aisim_gym.engine.seq_queue import push_back, unlink
+from aisim_gym.engine.seq_queue import push_back, queue_of, unlink
 from aisim_gym.engine.steady_decode import (
     advance_decodes,
     join_decodes,
@@ -53,7 +53,6 @@ from aisim_gym.engine.tables import (
     NONE,
     PENDING,
     PREEMPT_FIRST,
-    QUEUES_PER_RANK,
     ROLE_DECODE,
     ROLE_PREFILL,
     RUNNING,
@@ -102,9 +101,9 @@ def run_block_pass(
             :func:`~aisim_gym.engine.bursts.emit_bursts`.
     """
     seqs = t.seqs
-    waiting = t.queues[QUEUES_PER_RANK * rank.id + WAITING]
-    running = t.queues[QUEUES_PER_RANK * rank.id + RUNNING]
-    pending = t.queues[QUEUES_PER_RANK * rank.id + PENDING]
+    waiting = t.queues[queue_of(rank.id, WAITING)]
+    running = t.queues[queue_of(rank.id, RUNNING)]
+    pending = t.queues[queue_of(rank.id, PENDING)]
     begin_work(engine, rank, work)
     defer = _defers_prefill(engine, rank, running, seqs, wave)
 
@@ -311,8 +310,8 @@ def _schedule(
     if admission_cached == NONE and _decodes_in_place(engine, seq):
         _schedule_decode(t, engine, rank, work, seq)
         return _SCHEDULED, 0
-    waiting = t.queues[QUEUES_PER_RANK * rank.id + WAITING]
-    running = t.queues[QUEUES_PER_RANK * rank.id + RUNNING]
+    waiting = t.queues[queue_of(rank.id, WAITING)]
+    running = t.queues[queue_of(rank.id, RUNNING)]
     skip = 0
     cached = 0
     if seq.computed_tokens == 0:

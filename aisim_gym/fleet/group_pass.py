@@ -7,13 +7,13 @@ Rules: replay-runtime.md §4 (steps 2, 5), §5 (steps 3, 11), §6.4-6.6; engine-
 from aisim_gym.engine.backend import block_demand, finish_group, node_demand, run_pass
 from aisim_gym.engine.emission import begin_work
 from aisim_gym.engine.fpm import write_fpm
+from aisim_gym.engine.seq_queue import queue_of
 from aisim_gym.engine.tables import (
     END_COMPLETED,
     END_NONE,
     END_REJECTED,
     NONE,
     PREBUILT,
-    QUEUES_PER_RANK,
     RETRY_COUNTED,
     RETRY_EXHAUSTED,
     RETRY_FREE,
@@ -65,6 +65,7 @@ from aisim_gym.fleet.token_stream import (
     send_tokens,
 )
 from aisim_gym.fleet.worker_life import is_rank_startable, is_startable, refresh_worker
+from aisim_gym.fleet.worker_ranks import ranks_of
 from aisim_gym.fleet.world import World
 from aisim_gym.kernel import kernel
 from aisim_gym.metrics.request_times import (
@@ -186,7 +187,7 @@ def request_room_for_pass_end(w: World, row: int) -> bool:
     engine = w.engines[worker.pool]
     tokens = 0
     node_rows = 0
-    for r in range(worker.first_rank, worker.first_rank + engine.dp_size):
+    for r in ranks_of(worker):
         tokens += w.passes[r].signal_count
         node_rows += node_demand(w, engine, w.ranks[r])
     if not breaks_fit(w.breaks, w.break_heads, tokens):
@@ -225,7 +226,7 @@ def _complete_pass(w: World, row: int, shows_all: bool, entry: int) -> bool:
     worker = w.workers[row]
     worker.is_busy = False
     shown = False
-    for r in range(worker.first_rank, worker.first_rank + w.engines[worker.pool].dp_size):
+    for r in ranks_of(worker):
         reserved = NONE
         if worker.pool == DECODE and w.options.is_disaggregated:
             reserved = retry_reservation(w, r)
@@ -246,11 +247,11 @@ def _request_room_for_pass(w: World, row: int) -> bool:
     block_rows = 0
     node_rows = 0
     admissions = 0
-    for r in range(worker.first_rank, worker.first_rank + engine.dp_size):
+    for r in ranks_of(worker):
         block_rows += block_demand(w, engine, w.ranks[r])
         node_rows += node_demand(w, engine, w.ranks[r])
-        queued = w.queues[QUEUES_PER_RANK * r + WAITING].count
-        queued += w.queues[QUEUES_PER_RANK * r + PREBUILT].count
+        queued = w.queues[queue_of(r, WAITING)].count
+        queued += w.queues[queue_of(r, PREBUILT)].count
         admissions += min(queued, engine.max_seqs)
     if not request_room_in_cache(w, block_rows, node_rows):
         return False
@@ -271,7 +272,7 @@ def _start_pass(w: World, row: int) -> bool:
     worker.pass_end_ms = now_ms
     has_effects = False
     is_undone = False
-    for r in range(worker.first_rank, worker.first_rank + engine.dp_size):
+    for r in ranks_of(worker):
         rank = w.ranks[r]
         work = w.passes[r]
         if not is_rank_startable(w, r):
@@ -305,7 +306,7 @@ def _retry_hint(w: World, row: int) -> int:
     """Return what to do with a worker whose pass took no time and did nothing, ``RETRY_...``."""
     worker = w.workers[row]
     hint = 0
-    for r in range(worker.first_rank, worker.first_rank + w.engines[worker.pool].dp_size):
+    for r in ranks_of(worker):
         if hint == 0 or (w.passes[r].retry != 0 and w.passes[r].retry < hint):
             hint = w.passes[r].retry
     return int(hint)
@@ -314,7 +315,7 @@ def _retry_hint(w: World, row: int) -> int:
 @kernel
 def _shows_progress(w: World, row: int) -> bool:
     worker = w.workers[row]
-    for r in range(worker.first_rank, worker.first_rank + w.engines[worker.pool].dp_size):
+    for r in ranks_of(worker):
         if _rank_shows_progress(w, r):
             return True
     return False

@@ -27,10 +27,10 @@ from aisim_gym.engine.duration import phase_ms
 from aisim_gym.engine.emission import begin_work
 from aisim_gym.engine.fpm import write_fpm
 from aisim_gym.engine.queue_load import copy_load
+from aisim_gym.engine.seq_queue import queue_of
 from aisim_gym.engine.tables import (
     NONE,
     PENDING,
-    QUEUES_PER_RANK,
     RUNNING,
     TIMING_TABLE,
     WAITING,
@@ -51,6 +51,7 @@ from aisim_gym.fleet.room import request_room_in_cache
 from aisim_gym.fleet.tables import DECODE, PREFILL, ROSTER_LIVE, PoolRow
 from aisim_gym.fleet.token_stream import request_room_in_log, show_tokens, start_stream
 from aisim_gym.fleet.worker_life import is_rank_startable, refresh_worker
+from aisim_gym.fleet.worker_ranks import ranks_of
 from aisim_gym.fleet.world import World
 from aisim_gym.kernel import kernel
 from aisim_gym.metrics.token_log import entry_row
@@ -80,7 +81,7 @@ def plan_decode(w: World, row: int) -> int:
     passes = MAX_PASSES
     # Gauges show at once what a pass takes and gives back: one that ends requests is not put off.
     ends_apart = int(w.telemetry.is_on)
-    for r in range(worker.first_rank, worker.first_rank + engine.dp_size):
+    for r in ranks_of(worker):
         if _reserves_next(w, r):
             return 0
         w.ranks[r].steady_seqs = 0
@@ -112,7 +113,7 @@ def start_decode(w: World, row: int, passes: int) -> float:
     if IS_CHECKED:
         worker.steady_block_grant = worker.steady_block_rows
         worker.steady_node_grant = worker.steady_node_rows
-    for r in range(worker.first_rank, worker.first_rank + engine.dp_size):
+    for r in ranks_of(worker):
         rank = w.ranks[r]
         work = w.passes[r]
         begin_work(engine, rank, work)
@@ -126,8 +127,8 @@ def start_decode(w: World, row: int, passes: int) -> float:
             start_stream(w, s, int(worker.steady_entry))
             record_admission_of(w, int(worker.pool), s)
             s = w.seqs[s].admit_next
-        count = w.queues[QUEUES_PER_RANK * r + RUNNING].count
-        rank.is_capacity_bound = bool(w.queues[QUEUES_PER_RANK * r + WAITING].count > 0)
+        count = w.queues[queue_of(r, RUNNING)].count
+        rank.is_capacity_bound = bool(w.queues[queue_of(r, WAITING)].count > 0)
         work.budget -= count
         work.num_decode = count
         work.timed_decodes = count
@@ -200,7 +201,7 @@ def end_decode(w: World, row: int) -> int:
     _put_in_flight(w, row, passes)
     _catch_up(w, row, passes)
     worker.steady_stale_rows = True
-    for r in range(worker.first_rank, worker.first_rank + engine.dp_size):
+    for r in ranks_of(worker):
         _sum_pass(w, r, passes)
         w.passes[r].signal_count = w.passes[r].num_decode
     return int(log.next) - 1
@@ -232,8 +233,8 @@ def show_all_tokens(w: World, row: int) -> None:
     fresh = 0
     if worker.steady_passes > 0:
         fresh = int(worker.steady_published - worker.steady_applied)
-    for r in range(worker.first_rank, worker.first_rank + w.engines[worker.pool].dp_size):
-        s = w.queues[QUEUES_PER_RANK * r + RUNNING].first
+    for r in ranks_of(worker):
+        s = w.queues[queue_of(r, RUNNING)].first
         while s != NONE:
             tokens = int(w.seqs[s].generated_tokens) + fresh
             if tokens > 0:
@@ -266,7 +267,7 @@ def _rows_for_passes(w: World, row: int, passes: int) -> tuple[int, int]:
     engine = w.engines[worker.pool]
     block_rows = 0
     node_rows = 0
-    for r in range(worker.first_rank, worker.first_rank + engine.dp_size):
+    for r in ranks_of(worker):
         rows = rows_for_decodes(w, engine, w.ranks[r], passes)
         block_rows += rows[0]
         node_rows += rows[1]
@@ -277,7 +278,7 @@ def _rows_for_passes(w: World, row: int, passes: int) -> tuple[int, int]:
 def _reserves_next(w: World, r: int) -> bool:
     """Return whether a rank, idle or not, may reserve for a destination when the next pass ends."""
     rank = w.ranks[r]
-    first = w.queues[QUEUES_PER_RANK * r + PENDING].first
+    first = w.queues[queue_of(r, PENDING)].first
     return bool(
         first != NONE
         and not (rank.tried_seq == first and rank.tried_generation == rank.capacity_generation)
@@ -318,7 +319,7 @@ def _write_ends(w: World, row: int, passes: int) -> int:
         return passes
     for n in range(passes):
         end_ms = start_ms
-        for r in range(worker.first_rank, worker.first_rank + engine.dp_size):
+        for r in ranks_of(worker):
             count = int(w.ranks[r].steady_seqs)
             if count > 0:
                 tokens = int(w.ranks[r].steady_tokens) + n * count
@@ -429,7 +430,7 @@ def _publish(w: World, row: int, passes: int) -> None:
     fresh = passes - worker.steady_published
     w.token_logs[row].next += fresh
     worker.steady_published = passes
-    for r in range(worker.first_rank, worker.first_rank + w.engines[worker.pool].dp_size):
+    for r in ranks_of(worker):
         tokens = fresh * w.passes[r].num_decode
         w.clock.progress += tokens
         for window in range(2):
@@ -449,7 +450,7 @@ def _sync_worker(w: World, row: int, passes: int) -> None:
     wall_ms = worker.pass_end_ms - worker.pass_start_ms
     if w.telemetry.is_on:
         _apply(w, row, passes)
-    for r in range(worker.first_rank, worker.first_rank + w.engines[worker.pool].dp_size):
+    for r in ranks_of(worker):
         _sum_pass(w, r, passes)
         if w.telemetry.collects_fpm:
             write_fpm(w.fpms[r], w.passes[r], wall_ms)
@@ -483,7 +484,7 @@ def _apply(w: World, row: int, passes: int) -> None:
     worker.steady_applied = passes
     if IS_CHECKED:
         _swap_grants(w, row)
-    for r in range(worker.first_rank, worker.first_rank + engine.dp_size):
+    for r in ranks_of(worker):
         advance_decodes(w, engine, w.ranks[r], w.passes[r], fresh, last_entry)
     if IS_CHECKED:
         _swap_grants(w, row)
@@ -504,7 +505,7 @@ def _catch_up(w: World, row: int, passes: int) -> None:
     w.arena.block_free_count += worker.steady_block_rows
     w.arena.node_free_count += worker.steady_node_rows
     _apply(w, row, passes)
-    for r in range(worker.first_rank, worker.first_rank + w.engines[worker.pool].dp_size):
+    for r in ranks_of(worker):
         w.ranks[r].passes += passes - 1
     worker.wave += passes
     worker.steady_passes = 0

@@ -134,7 +134,8 @@ class WorkerRow(Protocol):
     pool: I8
     id: I8  # per pool, in creation order, never reused
     state: I8
-    first_rank: I8  # row; its ranks follow
+    first_rank: I8  # row; its ranks follow, see ranks_of
+    num_ranks: I8
     next_rank: I8  # round robin inside the worker
     is_queued_ready: B1
     is_deferred: B1

@@ -21,6 +21,7 @@ from aisim_gym.fleet.tables import (
     WORKER_ACTIVE,
 )
 from aisim_gym.fleet.worker_life import apply_target
+from aisim_gym.fleet.worker_ranks import ranks_of
 from aisim_gym.fleet.world import World
 from aisim_gym.kernel import entry_point, kernel
 from aisim_gym.metrics.traffic_window import restart_window
@@ -54,7 +55,7 @@ def prepare_metrics(w: World, pool_id: int) -> None:
     now_ms = w.clock.now_ms
     for i in range(w.pools[pool_id].live_count):
         worker = w.workers[w.rosters[ROSTER_LIVE + pool_id, i]]
-        for r in range(worker.first_rank, worker.first_rank + dp_size):
+        for r in ranks_of(worker):
             fpm = w.fpms[r]
             if worker.state != WORKER_ACTIVE:
                 fpm.is_new = False
@@ -89,7 +90,7 @@ def apply_decision(w: World, target_prefill: int, target_decode: int, next_tick_
     for pool_id in range(PREFILL, DECODE + 1):
         for i in range(w.pools[pool_id].live_count):
             worker = w.workers[w.rosters[ROSTER_LIVE + pool_id, i]]
-            for r in range(worker.first_rank, worker.first_rank + w.engines[pool_id].dp_size):
+            for r in ranks_of(worker):
                 w.fpms[r].is_new = False
     restart_window(w.traffic[0], clock.now_ms)
     if w.options.is_disaggregated and target_prefill != KEEP:

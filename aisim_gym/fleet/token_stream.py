@@ -6,9 +6,11 @@ Any other is a break in the stream of its request (:mod:`~aisim_gym.metrics.requ
 
 import math
 
-from aisim_gym.engine.tables import NONE, QUEUES_PER_RANK, RUNNING, WAITING
+from aisim_gym.engine.seq_queue import queue_of
+from aisim_gym.engine.tables import NONE, RUNNING, WAITING
 from aisim_gym.fleet.room import LOG_ENTRIES, request_rows
 from aisim_gym.fleet.tables import DECODE, PREFILL
+from aisim_gym.fleet.worker_ranks import ranks_of
 from aisim_gym.fleet.world import World
 from aisim_gym.kernel import kernel
 from aisim_gym.metrics.gap_statistics import GAP, NUM_SAMPLES, RATE
@@ -65,7 +67,7 @@ def log_pass(w: World, row: int) -> int:
         return NONE
     log = w.token_logs[row]
     has_tokens = False
-    for r in range(worker.first_rank, worker.first_rank + w.engines[DECODE].dp_size):
+    for r in ranks_of(worker):
         s = w.passes[r].signal_first
         while s != NONE:
             seq = w.seqs[s]
@@ -179,8 +181,8 @@ def _somebody_streams(w: World, row: int) -> bool:
     """Return whether a running request got a token with the last entry of the log."""
     worker = w.workers[row]
     last_entry = w.token_logs[row].next - 1
-    for r in range(worker.first_rank, worker.first_rank + w.engines[worker.pool].dp_size):
-        s = w.queues[QUEUES_PER_RANK * r + RUNNING].first
+    for r in ranks_of(worker):
+        s = w.queues[queue_of(r, RUNNING)].first
         while s != NONE:
             if w.seqs[s].last_entry != NONE and w.seqs[s].last_entry == last_entry:
                 return True
@@ -193,9 +195,9 @@ def _oldest_needed_entry(w: World, row: int) -> int:
     """Return the oldest entry that a request on a worker still needs; the next one if none does."""
     worker = w.workers[row]
     oldest = w.token_logs[row].next
-    for r in range(worker.first_rank, worker.first_rank + w.engines[worker.pool].dp_size):
+    for r in ranks_of(worker):
         for kind in (RUNNING, WAITING):
-            s = w.queues[QUEUES_PER_RANK * r + kind].first
+            s = w.queues[queue_of(r, kind)].first
             while s != NONE:
                 if w.seqs[s].oldest_entry != NONE:
                     oldest = min(oldest, w.seqs[s].oldest_entry)

@@ -3,6 +3,7 @@
 Rules: replay-runtime.md §6.1, §6.3, §6.7, §7, §8.
 """
 
+from aisim_gym.engine.seq_queue import queue_of
 from aisim_gym.engine.tables import NONE, PREBUILT, QUEUES_PER_RANK, RUNNING, WAITING
 from aisim_gym.errors import TableFullError
 from aisim_gym.fleet.action_queue import clear_queue
@@ -22,6 +23,7 @@ from aisim_gym.fleet.tables import (
     WORKER_STARTING,
     PoolRow,
 )
+from aisim_gym.fleet.worker_ranks import ranks_of
 from aisim_gym.fleet.world import World
 from aisim_gym.kernel import entry_point, kernel
 
@@ -48,6 +50,7 @@ def create_worker(w: World, pool_id: int, state: int, operation: int) -> int:
     worker.id = pool.num_workers
     worker.state = WORKER_STARTING
     worker.first_rank = rank_row
+    worker.num_ranks = w.engines[pool_id].dp_size
     worker.created_ms = w.clock.now_ms
     worker.created_operation = operation
     worker.ready_ms = -1.0
@@ -70,7 +73,7 @@ def create_worker(w: World, pool_id: int, state: int, operation: int) -> int:
         w.fpms[rank.id].published_ms = -1.0
         clear_queue(w.action_queues[QUEUE_DEFERRED + rank.id])
         for kind in range(QUEUES_PER_RANK):
-            queue = w.queues[QUEUES_PER_RANK * rank.id + kind]
+            queue = w.queues[queue_of(rank.id, kind)]
             queue.first = NONE
             queue.last = NONE
     pool.num_workers += 1
@@ -103,7 +106,7 @@ def activate_worker(w: World, row: int, operation: int) -> None:
     insert_ascending(w.rosters[ROSTER_ACTIVE + worker.pool], pool.active_count, row)
     pool.active_count += 1
     if w.telemetry.collects_fpm:
-        for r in range(worker.first_rank, worker.first_rank + w.engines[worker.pool].dp_size):
+        for r in ranks_of(worker):
             if w.fpms[r].published_ms < 0.0:
                 w.fpms[r].published_ms = w.clock.now_ms
 
@@ -196,7 +199,7 @@ def is_drained(w: World, row: int) -> bool:
     worker = w.workers[row]
     if worker.is_busy:
         return False
-    for r in range(worker.first_rank, worker.first_rank + w.engines[worker.pool].dp_size):
+    for r in ranks_of(worker):
         if w.ranks[r].owned_seqs > 0 or w.ranks[r].pause_rounds > 0:
             return False
     return True
@@ -208,7 +211,7 @@ def is_startable(w: World, row: int) -> bool:
     worker = w.workers[row]
     if worker.is_busy:
         return False
-    for r in range(worker.first_rank, worker.first_rank + w.engines[worker.pool].dp_size):
+    for r in ranks_of(worker):
         if is_rank_startable(w, r):
             return True
     return False
@@ -218,9 +221,9 @@ def is_startable(w: World, row: int) -> bool:
 def is_rank_startable(w: World, r: int) -> bool:
     """Return whether a rank has something to run; destinations without KV wait for others."""
     return bool(
-        w.queues[QUEUES_PER_RANK * r + WAITING].count > 0
-        or w.queues[QUEUES_PER_RANK * r + RUNNING].count > 0
-        or w.queues[QUEUES_PER_RANK * r + PREBUILT].count > 0
+        w.queues[queue_of(r, WAITING)].count > 0
+        or w.queues[queue_of(r, RUNNING)].count > 0
+        or w.queues[queue_of(r, PREBUILT)].count > 0
         or w.ranks[r].pause_rounds > 0
     )
 

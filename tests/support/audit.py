@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aisim_gym.engine.kv_pool import block_content
+from aisim_gym.engine.seq_queue import queue_of
 from aisim_gym.engine.slices import NUM_CLASSES, size_class
 from aisim_gym.engine.tables import (
     NONE,
     PENDING,
     PREBUILT,
     PREEMPT_NONE,
-    QUEUES_PER_RANK,
     RUNNING,
     SEQ_ENDED,
     SEQ_HELD,
@@ -75,7 +75,7 @@ def live_seqs(state: WorldState) -> list[tuple[int, SeqRow]]:
 
 def queued_seqs(state: WorldState, rank: int, kind: int) -> list[SeqRow]:
     """Return the sequences of a queue in order; also checks its links and its count."""
-    queue = state.world.queues[QUEUES_PER_RANK * rank + kind]
+    queue = state.world.queues[queue_of(rank, kind)]
     rows: list[int] = []
     s, previous = int(queue.first), NONE
     while s != NONE:

@@ -16,6 +16,7 @@ from support.cases import Case
 from support.results import WALL_CLOCK
 
 from aisim_gym.conformance import Golden
+from aisim_gym.engine.seq_queue import queue_of
 from aisim_gym.engine.tables import NONE, QUEUES_PER_RANK, RUNNING
 from aisim_gym.errors import ReplayError
 from aisim_gym.fleet.events import EVENTS, num_busy_workers
@@ -302,7 +303,7 @@ def _parts(state: WorldState, steady: set[int], *, is_settled: bool) -> Parts:
     for rank, is_caught_up in enumerate(caught_up["ranks"]):
         for kind in range(QUEUES_PER_RANK):
             if kind != RUNNING or is_caught_up:  # the others have some that end with their pass
-                rows = _chain(state.world.queues[QUEUES_PER_RANK * rank + kind].first, following)
+                rows = _chain(state.world.queues[queue_of(rank, kind)].first, following)
                 found[f"queue {kind} of rank {rank}"] = [requests[row] for row in rows]
     pass_ends = np.asarray(state.world.pass_ends)[: num_busy_workers(state.world)]
     if is_settled:
