@@ -208,7 +208,6 @@ def write_ranks(
     """
     num_clipped, row = 0, 0
     scale = _scale(scales, pool)
-    dp_size = w.engines[scale.pool_id].dp_size
     for i in range(w.pools[scale.pool_id].live_count):
         worker = w.workers[w.rosters[ROSTER_LIVE + scale.pool_id, i]]
         if worker.state != WORKER_ACTIVE:
@@ -262,7 +261,6 @@ def _read_pool(w: World, pool_id: int) -> PoolSums:
     starting = draining = active = records = workers = 0
     queued = queued_tokens = running = batch_tokens = kv_tokens = 0
     wall_s = 0.0
-    dp_size = w.engines[pool_id].dp_size
     for i in range(w.pools[pool_id].live_count):
         worker = w.workers[w.rosters[ROSTER_LIVE + pool_id, i]]
         starting += int(worker.state == WORKER_STARTING)

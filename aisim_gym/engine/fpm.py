@@ -24,7 +24,7 @@ class FpmRow(Protocol):
     num_queued_decode: I8
     sum_queued_decode_kv_tokens: I8
     var_queued_decode_kv_tokens: F8
-    is_new: B1  # 1: not yet shown to a planner
+    is_new: B1  # not yet shown to a planner
     published_ms: F8  # when a record was stored last; -1: never
 
 

@@ -1,14 +1,14 @@
 """Queues of sequences: doubly linked lists through the sequence table."""
 
-from aisim_gym.engine.tables import NONE, QueueRow, SeqRow
+from aisim_gym.engine.tables import NONE, QUEUES_PER_RANK, QueueRow, SeqRow
 from aisim_gym.kernel import kernel
 from aisim_gym.tables import Table
 
 
 @kernel
 def queue_of(rank_id: int, kind: int) -> int:
-    """Return the index of a queue of a rank: ``WAITING``, ``RUNNING``, ``PENDING``, ``PREBUILT``."""
-    return queue_of(rank_id, kind)
+    """Return the index of a rank's queue ``WAITING``, ``RUNNING``, ``PENDING`` or ``PREBUILT``."""
+    return QUEUES_PER_RANK * rank_id + kind
 
 
 @kernel

@@ -120,16 +120,16 @@ def finish_group(
     """
     if engine.prefill_pause == 0:
         return
-    ran_prefill = 0
-    ran_model = 0
+    ran_prefill = False
+    ran_model = False
     for r in range(first_rank, first_rank + engine.dp_size):
-        ran_prefill = max(ran_prefill, passes[r].ran_prefill)
-        ran_model = max(ran_model, passes[r].ran_model)
+        ran_prefill = ran_prefill or passes[r].ran_prefill
+        ran_model = ran_model or passes[r].ran_model
     for r in range(first_rank, first_rank + engine.dp_size):
         rank = ranks[r]
-        if rank.pause_rounds > 0 and ran_model == 0:
+        if rank.pause_rounds > 0 and not ran_model:
             rank.reserve_ratio = engine.init_ratio
-        if ran_prefill == 1:
+        if ran_prefill:
             rank.pause_rounds = engine.prefill_pause
         else:
             rank.pause_rounds = max(0, rank.pause_rounds - 1)

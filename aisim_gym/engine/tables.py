@@ -49,12 +49,10 @@ class EngineRow(Protocol):
     max_batched_tokens: I8  # token budget of a pass, or UNLIMITED
     max_model_len: I8  # prompt + output, or UNLIMITED
     prefill_interval: I8  # passes between prefills with dp_size > 1
-    prefix_caching: B1  # 0 or 1
-    chunked_prefill: B1  # 0 or 1
+    prefix_caching: B1
+    chunked_prefill: B1
     preemption: I8  # PREEMPT_...
-    recomputes_last: (
-        B1  # 1: a prompt found whole in the cache is computed again from its last block
-    )
+    recomputes_last: B1  # a prompt found whole in the cache is computed again from its last block
     timing: I8  # TIMING_...
     fixed_prefill_ms: F8
     fixed_decode_ms: F8
@@ -66,7 +64,7 @@ class EngineRow(Protocol):
     init_ratio: F8  # share of them reserved at first
     min_ratio: F8
     ratio_decay: F8  # per decode pass
-    sorts_by_prefix: B1  # 1: lpm, 0: fifo
+    sorts_by_prefix: B1  # lpm, else fifo
     prefill_pause: I8  # decode rounds between prefill passes, prefill_decode_interval
     draft_tokens: I8  # speculative decoding: drafts per step, 0: none
     accept_rate_1: F8  # probability of accepting the first draft,
@@ -77,12 +75,12 @@ class EngineRow(Protocol):
     draft_seed_low: I8  # of worker 0, rank 0: its lower 32 bits
     draft_seed_high: I8
     startup_ms: F8  # 0: a new worker is active at once
-    transfer_is_timed: B1  # 0: a handoff takes no time
+    transfer_is_timed: B1  # else a handoff takes no time
     transfer_bytes_per_token: F8
     transfer_gb_s: F8  # decimal gigabytes per second
-    transfers_missing_only: B1  # 1: only blocks the destination lacks, 0: the whole prompt
-    table_clamps: B1  # 1: beyond a timing table its edge counts, 0: its outermost cells go on
-    table_rows_are_seqs: B1  # 1: rows of the decode table are sequences, 0: active tokens
+    transfers_missing_only: B1  # only blocks the destination lacks, else the whole prompt
+    table_clamps: B1  # beyond a timing table its edge counts, else its outermost cells go on
+    table_rows_are_seqs: B1  # rows of the decode table are sequences, else active tokens
     prefill_floor_ms: F8  # least that a table yields
     decode_floor_ms: F8
     prefill_grid: I8  # where rows, columns and durations begin in the timing grids
@@ -103,7 +101,7 @@ class RankRow(Protocol):
     owned_seqs: I8  # sequences that keep the rank from being drained
     reserved_seqs: I8  # destinations with blocks, not yet activated
     arrivals: I8  # commands received so far; orders the waiting queue
-    is_capacity_bound: B1  # 1: the last undeferred pass left requests waiting
+    is_capacity_bound: B1  # the last undeferred pass left requests waiting
     capacity_generation: I8  # changes when blocks may have become free
     tried_seq: I8  # pending destination tried last,
     tried_generation: I8  # and at which capacity generation
@@ -128,7 +126,7 @@ class RankRow(Protocol):
     steady_seqs: I8  # steady decode: its batch,
     steady_tokens: I8  # sum of the lengths at its first pass, and of the squares
     steady_squares: I8
-    steady_is_summed: B1  # 1: the next three are known
+    steady_is_summed: B1  # the next three are known
     steady_next_tokens: I8  # the sums at the next pass, if it is one of steady decode,
     steady_next_squares: I8
     steady_next_passes: I8  # and passes until a request ends
@@ -179,9 +177,9 @@ class SeqRow(Protocol):
     private_base: I8  # identity of the first block behind them
     reserved_blocks: I4  # promised, while status is SEQ_RESERVED
     order: I4  # arrival ordinal on the rank
-    is_source: B1  # 1: KV is kept after completion until released
-    is_destination: B1  # 1: KV comes from a prefill worker
-    was_admitted: B1  # 1 after the first admission
+    is_source: B1  # KV is kept after completion until released
+    is_destination: B1  # KV comes from a prefill worker
+    was_admitted: B1
     reused_tokens: I4  # found in the prefix cache at the last admission
     admit_next: I4  # list of this pass's admissions
     entry_size: I4  # slice of the entries array
@@ -223,7 +221,7 @@ class NodeRow(Protocol):
     num_blocks: I4
     heap_child: I4  # eviction heap of the rank
     heap_next: I4
-    is_queued: B1  # 1: in the eviction heap
+    is_queued: B1  # in the eviction heap
     chain_next: I4  # next in its hash bucket of (parent, identity of the first block)
     bucket_first: I4  # of the hash bucket that has this row's number
     content: I8  # identity of the first block
@@ -252,7 +250,7 @@ class PassRow(Protocol):
     """What one rank does in the pass in flight; sums of exact integers."""
 
     budget: I8  # tokens left
-    preempted: B1  # 1: no admissions any more
+    preempted: B1  # no admissions any more
     num_prefill: I8  # scheduled with prompt tokens
     prefill_tokens: I8  # all tokens they compute
     prefill_lengths: I8  # sum of their prompt lengths, and of the squares
@@ -282,7 +280,7 @@ class PassRow(Protocol):
     cache_hit_tokens: I8  # prompt tokens found in the prefix cache by what the pass admitted
     cache_total_tokens: I8  # and all that it looked at
     retry: I8  # RETRY_..., read after a pass without duration or effect
-    is_undone: B1  # 1: nobody got a token, and who was preempted or could not grow will be again
-    ran_prefill: B1  # 1: it computed prompt tokens
-    ran_model: B1  # 1: it computed anything
+    is_undone: B1  # nobody got a token, and who was preempted or could not grow will be again
+    ran_prefill: B1  # it computed prompt tokens
+    ran_model: B1  # it computed anything
     end_ms: F8

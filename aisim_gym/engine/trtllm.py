@@ -7,11 +7,8 @@ found whole in the cache is not computed again (fields of the engine row say so)
 from aisim_gym.engine import block_commands
 from aisim_gym.engine.backend import RankTables
 from aisim_gym.engine.block_commands import hold_reservation, next_destination, queue_destination
-from aisim_gym.engine.bursts import emit_bursts
-from aisim_gym.engine.emission import emit_tokens
 from aisim_gym.engine.kv_pool import active_blocks, blocks_for, take_blocks
 from aisim_gym.engine.seq_queue import queue_of
-from aisim_gym.engine.steady_decode import steady_passes
 from aisim_gym.engine.tables import (
     NONE,
     RUNNING,
@@ -19,7 +16,6 @@ from aisim_gym.engine.tables import (
     UNLIMITED,
     WAITING,
     EngineRow,
-    PassRow,
     RankRow,
     SeqRow,
 )
@@ -28,8 +24,7 @@ from aisim_gym.engine.vllm import (
     ADMISSION_WAITS,
     VLLM,
     cached_tokens,
-    is_held_up,
-    run_block_pass,
+    passes_by,
 )
 from aisim_gym.kernel import kernel
 
@@ -140,27 +135,7 @@ def _available_blocks(t: RankTables, engine: EngineRow, rank: RankRow) -> int:
     return max(0, available - promised)
 
 
-@kernel
-def _run_pass(
-    t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow, now_ms: float, wave: int
-) -> None:
-    run_block_pass(t, engine, rank, work, now_ms, wave, admission_cost, emit_tokens)
-
-
-@kernel
-def _run_drafting_pass(
-    t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow, now_ms: float, wave: int
-) -> None:
-    if engine.draft_tokens > 0:
-        run_block_pass(t, engine, rank, work, now_ms, wave, admission_cost, emit_bursts)
-    else:  # only the other role of the fleet drafts
-        run_block_pass(t, engine, rank, work, now_ms, wave, admission_cost, emit_tokens)
-
-
-@kernel
-def _steady_passes(t: RankTables, engine: EngineRow, rank: RankRow, last_entry: int) -> int:
-    return int(steady_passes(t, engine, rank, last_entry, is_held_up, admission_cost))
-
+_PASSES = passes_by(admission_cost)
 
 TRTLLM = VLLM._replace(
     preempts=False,
@@ -171,7 +146,7 @@ TRTLLM = VLLM._replace(
     accept_destination=accept_destination,
     reserve_destination=reserve_destination,
     activate_destination=activate_destination,
-    run_pass=_run_pass,
-    steady_passes=_steady_passes,
+    run_pass=_PASSES.run_pass,
+    steady_passes=_PASSES.steady_passes,
 )
-TRTLLM_DRAFTING = TRTLLM._replace(run_pass=_run_drafting_pass)
+TRTLLM_DRAFTING = TRTLLM._replace(run_pass=_PASSES.run_drafting_pass)

@@ -10,6 +10,7 @@ differences are kernels given to :func:`run_block_pass`.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from aisim_gym.engine.backend import Backend, RankTables
 from aisim_gym.engine.block_commands import (
@@ -371,23 +372,6 @@ def _output_limit(t: RankTables, engine: EngineRow, prompt_tokens: int, output_t
 
 
 @kernel
-def _run_pass(
-    t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow, now_ms: float, wave: int
-) -> None:
-    run_block_pass(t, engine, rank, work, now_ms, wave, admission_cost, emit_tokens)
-
-
-@kernel
-def _run_drafting_pass(
-    t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow, now_ms: float, wave: int
-) -> None:
-    if engine.draft_tokens > 0:
-        run_block_pass(t, engine, rank, work, now_ms, wave, admission_cost, emit_bursts)
-    else:  # only the other role of the fleet drafts
-        run_block_pass(t, engine, rank, work, now_ms, wave, admission_cost, emit_tokens)
-
-
-@kernel
 def is_held_up(
     t: RankTables,
     engine: EngineRow,
@@ -402,10 +386,44 @@ def is_held_up(
     return bool(admission_cost(t, engine, rank, seq) == ADMISSION_WAITS)
 
 
-@kernel
-def _steady_passes(t: RankTables, engine: EngineRow, rank: RankRow, last_entry: int) -> int:
-    return int(steady_passes(t, engine, rank, last_entry, is_held_up, admission_cost))
+class BlockPasses(NamedTuple):
+    """The kernels of a block scheduler that depend on its admission rule."""
 
+    run_pass: Callable[..., None]
+    run_drafting_pass: Callable[..., None]
+    steady_passes: Callable[..., int]
+
+
+def passes_by(admission_cost: Callable[..., int]) -> BlockPasses:
+    """Return the passes of a block scheduler.
+
+    Args:
+        admission_cost: Its admission rule, see :func:`run_block_pass`.
+    """
+
+    @kernel
+    def run_pass(
+        t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow, now_ms: float, wave: int
+    ) -> None:
+        run_block_pass(t, engine, rank, work, now_ms, wave, admission_cost, emit_tokens)
+
+    @kernel
+    def run_drafting_pass(
+        t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow, now_ms: float, wave: int
+    ) -> None:
+        if engine.draft_tokens > 0:
+            run_block_pass(t, engine, rank, work, now_ms, wave, admission_cost, emit_bursts)
+        else:  # only the other role of the fleet drafts
+            run_block_pass(t, engine, rank, work, now_ms, wave, admission_cost, emit_tokens)
+
+    @kernel
+    def passes_ahead(t: RankTables, engine: EngineRow, rank: RankRow, last_entry: int) -> int:
+        return int(steady_passes(t, engine, rank, last_entry, is_held_up, admission_cost))
+
+    return BlockPasses(run_pass, run_drafting_pass, passes_ahead)
+
+
+_PASSES = passes_by(admission_cost)
 
 VLLM = Backend(
     reserves_first=False,
@@ -420,8 +438,8 @@ VLLM = Backend(
     accept_destination=accept_destination,
     reserve_destination=reserve_destination,
     activate_destination=activate_destination,
-    run_pass=_run_pass,
-    steady_passes=_steady_passes,
+    run_pass=_PASSES.run_pass,
+    steady_passes=_PASSES.steady_passes,
     join_decodes=join_decodes,
     advance_decodes=advance_decodes,
     rows_for_decodes=rows_for_decodes,
@@ -430,4 +448,4 @@ VLLM = Backend(
     node_demand=node_demand,
     gauge_blocks=gauge_blocks,
 )
-VLLM_DRAFTING = VLLM._replace(run_pass=_run_drafting_pass)
+VLLM_DRAFTING = VLLM._replace(run_pass=_PASSES.run_drafting_pass)

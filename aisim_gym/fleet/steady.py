@@ -193,7 +193,6 @@ def end_decode(w: World, row: int) -> int:
         The entry of this pass in the token log.
     """
     worker = w.workers[row]
-    engine = w.engines[worker.pool]
     passes = worker.steady_passes
     log = w.token_logs[row]
     _publish(w, row, passes - 1)

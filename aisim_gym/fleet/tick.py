@@ -51,7 +51,6 @@ def is_workload_done(w: World) -> bool:
 @kernel
 def prepare_metrics(w: World, pool_id: int) -> None:
     """Forget metrics of workers that are not active; give idle ranks their all-zero records."""
-    dp_size = w.engines[pool_id].dp_size
     now_ms = w.clock.now_ms
     for i in range(w.pools[pool_id].live_count):
         worker = w.workers[w.rosters[ROSTER_LIVE + pool_id, i]]

@@ -29,13 +29,13 @@ class TransferSetRow(Protocol):
     next_end_ms: F8  # of the first transfer to end, +inf if there is none
     num_transfers: I8
     num_rows: I8  # of the table, as far as it was ever used
-    is_stale: B1  # 1: the rates are not yet those of the transfers that run
+    is_stale: B1  # the rates are not yet those of the transfers that run
 
 
 class TransferRow(Protocol):
     """One transfer."""
 
-    is_running: B1  # 0: the row is free
+    is_running: B1  # else the row is free
     request: I8
     handoff_id: I8
     sender: I8  # rank row of the prefill end

@@ -62,7 +62,7 @@ class RequestRow(Protocol):
     decode_admissions: I4  # aggregated: all admissions
     session: I4  # row, or NONE
     status: I1  # REQUEST_...
-    is_arrived: B1  # 1: admitted by the runtime; before, arrival_ms is what the workload plans
+    is_arrived: B1  # admitted by the runtime; before, arrival_ms is what the workload plans
 
 
 class AdmissionRow(Protocol):
