@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from support.citations import RULES, anchor_of, cited_files, citations_in, citations_of, rules_of
+from support.citations import RULES, anchor_of, citations_in, citations_of, cited_files, rules_of
 from support.pages import PAGES
 from support.source_tree import ROOT
 

@@ -17,7 +17,7 @@ RULES = ROOT / "docs" / "rules"
 FOLDERS = ("aisim_gym", "envs", "policies", "experiments", "tests", "docs")
 
 _SECTION = r"§\s?\d+(?:\.\d+)*"
-_SEPARATOR = r"(?:,? (?:and|to) |, ?|-|–|, and )"
+_SEPARATOR = r"(?:,? (?:and|to) |, ?|-)"
 _CITATION = re.compile(
     rf"(?P<page>(?<![\w/-])[A-Za-z][\w-]*\.md)`?(?P<link>\]\([^)\s]*\))?[\s\"#>|*]+?"
     rf"(?P<numbers>\d+(?!\d*[.\w]*\w)(?:{_SEPARATOR}\d+\b)*|{_SECTION})"
@@ -110,6 +110,6 @@ def _numbers(text: str) -> list[str]:
     if text.startswith("§"):
         return [text.strip("§ ")]
     found: list[str] = []
-    for first, last in re.findall(r"(\d+)(?:(?:-|–| to )(\d+))?", text):
+    for first, last in re.findall(r"(\d+)(?:(?:-| to )(\d+))?", text):
         found += map(str, range(int(first), int(last or first) + 1))
     return found
