@@ -33,6 +33,8 @@ python_maximum_signature_line_length = 88
 
 html_theme = "furo"
 html_title = f"aisim-gym {release}"
+html_static_path = ["_static"]
+html_css_files = ["tables.css"]
 html_copy_source = False
 html_show_sphinx = False
 
@@ -47,6 +49,14 @@ def _leave_out_manual(
             break
 
 
+def _skip_plain_fields(
+    app: object, what: str, name: str, obj: object, skip: bool, options: object
+) -> bool | None:
+    """Leave out fields of named tuples without a text of their own: the signature has them."""
+    return True if str(getattr(obj, "__doc__", "")).startswith("Alias for field number") else None
+
+
 def setup(app: Any) -> None:
     """Change docstrings while they are read."""
     app.connect("autodoc-process-docstring", _leave_out_manual)
+    app.connect("autodoc-skip-member", _skip_plain_fields)

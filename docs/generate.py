@@ -316,7 +316,8 @@ def _kind(module: types.ModuleType, name: str) -> str:
     value = getattr(module, name)
     if inspect.isclass(value):
         return "exception" if issubclass(value, BaseException) else "class"
-    return "function" if callable(value) and hasattr(value, "__name__") else "data"
+    is_function = callable(value) and hasattr(value, "__name__") and get_origin(value) is None
+    return "function" if is_function else "data"
 
 
 def _text_of_data(package: str, name: str) -> str:
