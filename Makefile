@@ -22,7 +22,7 @@ PARALLEL := -n $(JOBS)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check bench-check differential fuzz docs format lint kernel constraints clean
+.PHONY: help demo test check bench-check differential fuzz docs pages format lint kernel constraints clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +60,9 @@ fuzz: $(VENV)/.dev ## Run random laws on the checked build for MINUTES, with fre
 docs: $(VENV)/.dev ## Build the documentation into build/docs (half a minute)
 	@$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/docs
 	@echo "Written: build/docs/index.html"
+
+pages: $(VENV)/.dev ## Write the pages that are made from the code: fields, commands, API
+	@$(BIN)/python docs/generate.py
 
 lint: $(VENV)/.dev ## Check style, format and types
 	@echo "Checking style, format and types: about a minute the first time"

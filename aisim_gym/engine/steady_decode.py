@@ -2,7 +2,7 @@
 
 While nobody is admitted, preempted or finished, a pass only lengthens the running sequences by one
 token each. How many such passes follow each other is known beforehand, and what they do to
-sequences and blocks can be applied to all of them at once (DESIGN §3). Blocks that a sequence
+sequences and blocks can be applied to all of them at once. Blocks that a sequence
 completes on the way have an identity like all others; who has to give way to them does not depend
 on the order, since nothing is released meanwhile.
 """

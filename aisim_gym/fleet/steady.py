@@ -1,4 +1,4 @@
-"""Steady decode of a worker: many passes as one event (DESIGN §3).
+"""Steady decode of a worker: many passes as one event.
 
 While all ranks of a worker only decode, or idle beside one that does, the ends of its passes are
 known before: they are written into its token log when it starts, behind the last entry, and the

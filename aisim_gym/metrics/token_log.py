@@ -5,7 +5,7 @@ are the same: an *entry* of the log is the end of a pass in which tokens were em
 time since the entry before. A request remembers the first and the last entry of its unbroken stream
 of tokens. When it has completed it raises the weights of the gaps in between: plus one where the
 stream begins, minus one behind its end. Old entries are *settled* in chunks: each gap enters the
-statistics once, with its weight (DESIGN §3). Chunks have fixed places, so that the sums do not
+statistics once, with its weight. Chunks have fixed places, so that the sums do not
 depend on when they are settled.
 
 The log is a ring in a slice of the table of entries; entry ``i`` is row

@@ -215,7 +215,7 @@ def _check_supported(spec: ReplaySpec) -> None:
 
 
 def _fill_sglang(row: EngineRow, launch: LaunchSpec) -> None:
-    """Fill in SGLang's settings; its data-parallel ranks divide some of them (§17)."""
+    """Fill in SGLang's settings; ranks divide some of them (engine-sglang.md §17)."""
     engine, sglang = launch.engine, launch.engine.sglang
     row.max_prefill_tokens = sglang.max_prefill_tokens
     row.chunk_tokens = sglang.chunked_prefill_size // launch.dp_size

@@ -2,7 +2,7 @@
 
 The formulas are written out in docs/workloads.md. Rates are requests per second. A process with a
 ``cv`` is a renewal process whose clock runs as fast as the rate: 1 is a Poisson process, less is
-more regular, more is burstier (WORKLOADS.md §4, time change).
+more regular, more is burstier (traffic-data.md §4, time change).
 """
 
 import itertools
@@ -190,7 +190,7 @@ class Harmonic(SpecModel):
 
 
 TEXTBOOK_DAY = (Harmonic(amplitude=0.5, peak_h=15.0), Harmonic(amplitude=0.15, peak_h=11.0))
-"""A plain day: peak near 13 h and 1.56 times the mean, trough near 4 h (WORKLOADS.md §4)."""
+"""A plain day: peak near 13 h and 1.56 times the mean, trough near 4 h (traffic-data.md §4)."""
 
 
 class DiurnalArrivals(_TimeChanged):
@@ -316,7 +316,7 @@ class ClientsArrivals(SpecModel):
 
     Client c = 1, 2, … has a share proportional to ``(c + zipf_shift) ** -zipf`` and a burstiness
     drawn from a log-normal distribution. A few large clients make the bursts; the sum of many
-    small ones is close to a Poisson process (WORKLOADS.md §1, ServeGen).
+    small ones is close to a Poisson process (traffic-data.md §1, ServeGen).
     """
 
     kind: Literal["clients"] = Field(default="clients", description="Which process")

@@ -124,3 +124,4 @@ FleetSpec = Annotated[
     Field(discriminator="kind"),
     RustType("a table with `kind`", "`agg` or `disagg`"),
 ]
+"""A fleet of either topology; ``kind`` says which."""

@@ -1,4 +1,4 @@
-"""How long prompts and outputs of generated traffic are (WORKLOADS.md §2, §4)."""
+"""How long prompts and outputs of generated traffic are (traffic-data.md §2, §4)."""
 
 import math
 from abc import ABC, abstractmethod
@@ -245,7 +245,7 @@ class ClientLengths(SpecModel):
     """Each client has mean lengths of its own and a smaller spread around them.
 
     Mean prompt and output are jointly log-normal over the clients; the requests of a client are
-    log-normal around its means, drawn again until they are within the bounds (WORKLOADS.md §4,
+    log-normal around its means, drawn again until they are within the bounds (traffic-data.md §4,
     superposed clients). The arrivals must be of kind ``clients``.
     """
 

@@ -1,4 +1,4 @@
-"""Lengths by name: mixtures fitted to public traces (WORKLOADS.md §2 and workload_params.json).
+"""Lengths by name: mixtures fitted to public traces (traffic-data.md §2).
 
 Each is (weights, medians, sigmas, shortest, longest) of prompts, the same of outputs, and the rank
 correlation of the two.

@@ -1,4 +1,4 @@
-"""What prompts of generated traffic have in common (WORKLOADS.md §3, §4).
+"""What prompts of generated traffic have in common (traffic-data.md §3, §4).
 
 Prompts are cut into blocks of ``block_tokens``, each with a hash id, as in Mooncake traces; a block
 is the same in two prompts if everything before it is the same too.

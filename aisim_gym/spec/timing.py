@@ -243,6 +243,7 @@ TimingModel = Annotated[
     Field(discriminator="type"),
     RustType("internally tagged enum TimingModelConfig", "a table with `type`"),
 ]
+"""How long passes take; ``type`` says which model."""
 
 
 def _resolved(path: str, info: ValidationInfo) -> str:

@@ -1,6 +1,6 @@
 """Traffic by name: fits to public traces, and textbook shapes with the lengths of chat.
 
-The fits are those of WORKLOADS.md §4 (workload_presets.json, made from the traces named there);
+The fits are those of traffic-data.md §4, made from the traces named there;
 rates of ``servegen-…``, ``reasoning-r1-day`` and ``arxiv-summarize`` are free choices. The names
 are listed with their statistics in docs/workloads.md.
 """

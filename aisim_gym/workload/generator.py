@@ -50,7 +50,7 @@ CHAT_INPUT = LengthShape(
     sigmas=(0.95, 0.06, 0.12, 0.40),
     longest=12.0,
 )
-"""Prompt lengths of chat: a few narrow template peaks, a long tail (WORKLOADS.md §2, Azure)."""
+"""Prompt lengths of chat: a few narrow template peaks, a long tail (traffic-data.md §2, Azure)."""
 
 CHAT_OUTPUT = LengthShape(
     # short answers / answers of any length / answers near the usual stop

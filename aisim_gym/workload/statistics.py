@@ -1,4 +1,4 @@
-"""What a workload is like: rates, burstiness, lengths, shared prefixes (WORKLOADS.md §1 to §3).
+"""What a workload is like: rates, bursts, lengths, shared prefixes (traffic-data.md §1 to §3).
 
 *CV* is the standard deviation of the gaps between arrivals over their mean; *IDC(T)*, the index of
 dispersion for counts, is the variance of the number of arrivals in back-to-back windows of T

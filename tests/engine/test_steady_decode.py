@@ -1,4 +1,4 @@
-"""Many passes of steady decode at once do what as many single passes do (DESIGN §3)."""
+"""Many passes of steady decode at once do what as many single passes do."""
 
 import copy
 from collections.abc import Callable

@@ -7,7 +7,7 @@ from support.pass_log import trace
 
 
 def test_known_prompt_without_output_is_prefilled_in_no_time() -> None:
-    """Its prefill copy generates nothing either, so a full hit computes nothing again (§5.4)."""
+    """Its prefill copy generates nothing: a full hit is enough (engine-vllm-trtllm.md §5.4)."""
     run = run_small(small_fleet(prefill=1, decode=1), trace((0, 8, 2, [1, 2]), (50, 8, 0, [1, 2])))
     assert run.column("reused_input_tokens") == [0, 8]
     assert run.column("source_held_ms") == [10.0, 50.0]

@@ -1,4 +1,4 @@
-"""When clients get their tokens, and where that breaks the streams in the log (§15.1, §15.4)."""
+"""When clients get their tokens, and where that breaks streams (replay-runtime.md §15.1, §15.4)."""
 
 from typing import Any
 

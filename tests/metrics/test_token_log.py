@@ -1,6 +1,6 @@
 """The log of pass ends gives the statistics of the gaps of all completed requests.
 
-Rules: replay-runtime.md §15.4, DESIGN §3. The expectation is a list with one gap per token.
+Rules: replay-runtime.md §15.4. The expectation is a list with one gap per token.
 """
 
 import math

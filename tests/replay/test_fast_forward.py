@@ -1,4 +1,4 @@
-"""Steady decode as one event gives bit by bit what running pass by pass gives (DESIGN §3).
+"""Steady decode as one event gives bit by bit what running pass by pass gives.
 
 What is compared, and what is not and why, is in ``support/two_modes.py``.
 """

@@ -1,4 +1,4 @@
-"""Known answers from theory: a worker that serves one request at a time is a queue (STYLE §9)."""
+"""Known answers from theory: a worker that serves one request at a time is a queue."""
 
 import numpy as np
 import pytest

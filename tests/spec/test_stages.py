@@ -1,4 +1,4 @@
-"""Optional stages as a user writes them: defaults, derived numbers, messages (§17.1)."""
+"""Optional stages as users write them: defaults, numbers, messages (replay-runtime.md §17.1)."""
 
 import re
 import tomllib

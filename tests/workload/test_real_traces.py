@@ -1,4 +1,4 @@
-"""Public traces: counts and statistics as published (data/README.md, WORKLOADS.md), and speed."""
+"""Public traces: counts and statistics as published (traffic-data.md), and speed."""
 
 import time
 

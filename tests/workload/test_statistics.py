@@ -1,4 +1,4 @@
-"""Statistics of workloads, and those of the public traces (WORKLOADS.md §1 to §3)."""
+"""Statistics of workloads, and those of the public traces (traffic-data.md §1 to §3)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Arrival processes against their formulas (WORKLOADS.md §4, docs/workloads.md).
+"""Arrival processes against their formulas (traffic-data.md §4, docs/workloads.md).
 
 Tolerances are four standard errors of the statistic at the size of the sample; seeds are fixed.
 """
@@ -136,7 +136,7 @@ def test_renewal_points_do_not_depend_on_the_steps_they_are_taken_in() -> None:
 
 
 TWO_STATES: dict[str, Any] = {
-    # Azure conversations, two states (WORKLOADS.md §4).
+    # Azure conversations, two states (traffic-data.md §4).
     "kind": "mmpp",
     "rates_rps": [4.6164, 7.0037],
     "switch_per_s": [[0.0, 0.00822], [0.01329, 0.0]],

@@ -1,4 +1,4 @@
-"""Lengths of generated traffic (WORKLOADS.md §2, §4, docs/workloads.md)."""
+"""Lengths of generated traffic (traffic-data.md §2, §4, docs/workloads.md)."""
 
 import math
 from typing import Any
@@ -19,7 +19,7 @@ from aisim_gym.workload.traffic.length_draws import (
 )
 
 PUBLISHED: dict[tuple[str, str], tuple[float, float, list[float]]] = {
-    # Mean, KS of the fit, q5 q25 q50 q75 q95 of the data (WORKLOADS.md §2).
+    # Mean, KS of the fit, q5 q25 q50 q75 q95 of the data (traffic-data.md §2).
     ("azure-code", "input"): (2048, 0.0345, [75, 578, 1469, 2744, 7303]),
     ("azure-code", "output"): (27.9, 0.0391, [6, 9, 13, 24, 90]),
     ("azure-conv", "input"): (1155, 0.0465, [181, 396, 1020, 1189, 4083]),

@@ -1,4 +1,4 @@
-"""What prompts of generated traffic share (WORKLOADS.md §3, §4, docs/workloads.md)."""
+"""What prompts of generated traffic share (traffic-data.md §3, §4, docs/workloads.md)."""
 
 import math
 from collections import OrderedDict

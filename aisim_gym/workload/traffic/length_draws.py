@@ -72,7 +72,7 @@ def draw_ranks(
 ) -> tuple[Floats, Floats]:
     """Return ranks in (0, 1) of ``count`` prompts and outputs, correlated as the lengths say.
 
-    The ranks of prompts do not depend on the correlation (a Gaussian copula, WORKLOADS.md §4).
+    The ranks of prompts do not depend on the correlation (a Gaussian copula, traffic-data.md §4).
     """
     spearman = 0.0 if isinstance(lengths, ClientLengths) else lengths.rank_correlation
     z = random.standard_normal((count, 2))

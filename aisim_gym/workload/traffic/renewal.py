@@ -1,4 +1,4 @@
-"""Renewal processes of rate 1, and arrivals made of them by a change of time (WORKLOADS.md §4)."""
+"""Renewal processes of rate 1, and arrivals made by a change of time (traffic-data.md §4)."""
 
 import math
 
