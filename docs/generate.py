@@ -33,6 +33,7 @@ PACKAGES = (
     "aisim_gym.workload",
     "aisim_gym.replay",
     "aisim_gym.report",
+    "aisim_gym.sizing",
     "aisim_gym.profiles",
     "aisim_gym.envs",
     "aisim_gym.policies",
