@@ -1,4 +1,4 @@
-"""The world: every table of a run in one bundle.
+"""The world: every table of a run in one table set.
 
 Compiled functions that handle one event take the whole world; engine functions take just the
 tables they need.
@@ -10,7 +10,6 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from aisim_gym.bundle import Bundle
 from aisim_gym.engine.backend import Backend
 from aisim_gym.engine.fpm import FpmRow
 from aisim_gym.engine.tables import (
@@ -44,11 +43,12 @@ from aisim_gym.metrics.gap_statistics import StatisticsRow
 from aisim_gym.metrics.request_times import AdmissionRow, RequestRow
 from aisim_gym.metrics.token_log import EntryRow, TokenLogRow
 from aisim_gym.metrics.traffic_window import TrafficRow
+from aisim_gym.table_set import TableSet
 from aisim_gym.tables import Table
 
 
 @dataclass(frozen=True, eq=False)
-class World(Bundle):
+class World(TableSet):
     """All state of a run. Row fields are views of one-row tables."""
 
     backend: ClassVar[Backend]
