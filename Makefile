@@ -12,6 +12,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 DEV := .[dev,docs,parquet,plot,rl,oracle]
 # For `make constraints`: the version whose CPU build is at hand.
 TORCH := torch==2.13.0
+OLDEST := .venv-numba-oldest
 RATIOS := aisim_gym/bench/recorded.json
 INTERPRETED := tests/conformance/test_interpreted.py
 CHECKED := tests/conformance/test_goldens.py tests/envs/test_episode.py
@@ -22,7 +23,8 @@ PARALLEL := -n $(JOBS)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check bench-check differential fuzz docs pages format lint kernel constraints clean
+.PHONY: help demo test check bench-check numba-range differential fuzz docs pages format lint \
+	kernel constraints clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +51,12 @@ check: lint kernel ## Run the checks and the fast tests: what to do before a com
 bench-check: kernel ## Fail if a ratio of speeds is half of the recorded one (seconds)
 	@echo "Comparing ratios of speeds with the recorded ones: half a minute at most"
 	@$(BIN)/aisim-gym bench scenarios fleet batch --short --check $(RATIOS)
+
+numba-range: $(VENV)/.dev $(OLDEST)/.installed ## Test a slice with the oldest and newest Numba (3 minutes)
+	@echo "Testing a slice with the oldest Numba that is allowed"
+	@OMP_NUM_THREADS=1 $(OLDEST)/bin/python -m pytest -q -p no:cacheprovider tests/test_numba_range.py tests/test_numba_adapter.py -m 'not slow'
+	@echo "Testing the same slice with the newest"
+	@$(PYTEST) tests/test_numba_range.py tests/test_numba_adapter.py -m 'not slow'
 
 differential: kernel ## Compare 2400 random runs with the reference and log what they were (minutes)
 	@PYTHONPATH=tests $(BIN)/python -m conformance.campaign \
@@ -87,7 +95,7 @@ constraints: $(VENV)/bin/python ## Renew the pinned versions from the newest tha
 	@mv $(VENV)/constraints.txt .ci/constraints.txt
 
 clean: ## Remove the environment, caches and build results; runs/ stays
-	rm -rf $(VENV) build dist *.egg-info .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(OLDEST) build dist *.egg-info .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/bin/python:
@@ -105,4 +113,11 @@ $(VENV)/.demo: $(VENV)/bin/python pyproject.toml .ci/constraints.txt
 $(VENV)/.dev: $(VENV)/bin/python pyproject.toml .ci/constraints.txt
 	@echo "Installing aisim-gym with everything the tests need, PyTorch included: 1-5 minutes"
 	@$(PIP) install -c .ci/constraints.txt -e '$(DEV)'
+	@touch $@
+
+$(OLDEST)/.installed: $(VENV)/bin/python pyproject.toml .ci/numba-oldest.txt
+	@echo "Installing the oldest Numba that is allowed into $(OLDEST): a minute"
+	@"$(PYTHON)" -m venv $(OLDEST)
+	@$(OLDEST)/bin/python -m pip --disable-pip-version-check -qq install \
+		-c .ci/numba-oldest.txt -e . pytest hypothesis
 	@touch $@

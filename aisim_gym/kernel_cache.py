@@ -6,13 +6,12 @@ and argument types have a file of their own, which appears all at once, compress
 cannot be read (cut short, damaged) counts as none and is replaced.
 
 The name of a file covers all that its code depends on besides the kernel sources: the types, the
-processor and its features (``magic_tuple``; a home folder may serve different machines), and the
+processor and its features (a home folder may serve different machines), and the
 compiler's settings.
 """
 
 import hashlib
 import os
-import pickle
 import sys
 import time
 import zlib
@@ -24,20 +23,9 @@ from pathlib import Path
 from typing import IO, Any
 from uuid import uuid4
 
-from numba.core import caching, compiler, config, registry
-from numba.core.compiler_lock import global_compiler_lock
-from numba.core.serialize import dumps
-
 from aisim_gym.file_lock import lock_file
 from aisim_gym.kernel_folder import folders, mark_used, remove_old, writable_folder
-from aisim_gym.kernel_part import set_constants
-
-_Dispatcher: Any = registry.CPUDispatcher
-_Cache: Any = caching._Cache
-_CompileResult: Any = compiler.CompileResult
-_SETTINGS: Any = config
-_LOCK: Any = global_compiler_lock
-_dumps: Any = dumps
+from aisim_gym.numba_adapter import SETTINGS, StoredDispatcher
 
 
 @dataclass(frozen=True)
@@ -61,74 +49,50 @@ def prepared_code() -> list[Prepared]:
     return list(_prepared)
 
 
-class EntryPoint(_Dispatcher):  # type: ignore[misc]
+class EntryPoint(StoredDispatcher):
     """A function that Numba compiles on first use, kept on disk."""
 
-    def __init__(self, py_func: Callable[..., object], *args: Any, **kwargs: Any) -> None:
-        """Prepare for compilation; see ``numba.njit`` for the options."""
-        super().__init__(py_func, *args, **kwargs)
-        self._cache = _KernelCache(py_func)
-
-    def compile(self, sig: Any) -> Any:
-        """Make the code for these argument types, from disk or by compilation."""
-        with _LOCK:
-            try:
-                address = super().compile(sig)
-            finally:
-                self._cache.end_turn()
-            for compiled in self.overloads.values():
-                set_constants(compiled)
-            return address
+    def make_store(self, function: Callable[..., object]) -> "_CodeFiles":
+        """Return the files of its code."""
+        return _CodeFiles(function)
 
 
-class _KernelCache(_Cache):  # type: ignore[misc]
-    """What Numba asks before, and tells after, it compiles a function."""
+class _CodeFiles:
+    """The compiled code of one function: a file for each list of argument types."""
 
     def __init__(self, function: Callable[..., object]) -> None:
+        self.is_enabled = True
         self._function = function
         self._turn: IO[str] | None = None
         self._started_s = 0.0
-        self._is_enabled = True
 
-    @property
-    def cache_path(self) -> str:
-        return str(next(folders(), ""))
-
-    def enable(self) -> None:
-        self._is_enabled = True
-
-    def disable(self) -> None:
-        self._is_enabled = False
-
-    def flush(self) -> None:
-        pass  # the sources of a folder never change
-
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Return the code for these argument types; None, when it is our turn to compile it."""
+    def load(
+        self, key: tuple[str, ...], argument_types: Any, rebuild: Callable[[bytes], Any]
+    ) -> Any:
+        """Return what ``rebuild`` makes of the code; None, when it is our turn to compile it."""
         self._started_s = time.perf_counter()
-        target_context.refresh()
-        if not self._is_enabled:
+        if not self.is_enabled:
             return None
-        name = self._file_name(sig, target_context.codegen())
-        code = self._read(name, target_context)
+        name = self._file_name(key)
+        code = self._read(name, rebuild)
         if code is None:
-            run = _kind_of_run(sig)
+            run = _kind_of_run(argument_types)
             folder = writable_folder()
             if folder is not None:
                 self._take_turn(folder / f"{name}.lock", run)
-                code = self._read(name, target_context)
+                code = self._read(name, rebuild)
             if code is None:
                 _say_compiling(run, folder)
         return code
 
-    def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep the code for these argument types."""
-        folder = writable_folder() if self._is_enabled else None
+    def save(self, key: tuple[str, ...], code: bytes | None) -> None:
+        """Keep code that was just compiled; None if it cannot be kept."""
+        folder = writable_folder() if self.is_enabled else None
         path = None
-        if folder is not None and not data.lifted and not data.library.has_dynamic_globals:
-            path = folder / self._file_name(sig, data.codegen)
+        if folder is not None and code is not None:
+            path = folder / self._file_name(key)
             try:
-                _write_at_once(path, zlib.compress(_dumps(data._reduce()), 1))
+                _write_at_once(path, zlib.compress(code, 1))
             except OSError as error:
                 _say(f"compiled code cannot be kept: {error}")
                 path = None
@@ -151,13 +115,12 @@ class _KernelCache(_Cache):  # type: ignore[misc]
 
         self._turn = lock_file(path, f"{os.getpid()} {_stderr_identity()}", on_wait)
 
-    def _read(self, name: str, target_context: Any) -> Any:
+    def _read(self, name: str, rebuild: Callable[[bytes], Any]) -> Any:
         for folder in folders():
             path = folder / name
             # Whatever is wrong with a file: then it is compiled anew.
             with suppress(Exception):
-                parts = pickle.loads(zlib.decompress(path.read_bytes()))
-                code = _CompileResult._rebuild(target_context, *parts)
+                code = rebuild(zlib.decompress(path.read_bytes()))
                 mark_used(folder)
                 self._note(path, is_new=False)
                 return code
@@ -167,14 +130,15 @@ class _KernelCache(_Cache):  # type: ignore[misc]
         seconds = time.perf_counter() - self._started_s
         _prepared.append(Prepared(self._function.__name__, is_new, seconds, path))
 
-    def _file_name(self, sig: Any, codegen: Any) -> str:
+    def _file_name(self, key: tuple[str, ...]) -> str:
         function = self._function
-        settings = (_SETTINGS.OPT, _SETTINGS.BOUNDSCHECK, _SETTINGS.DEBUGINFO_DEFAULT)
+        settings = (SETTINGS.OPT, SETTINGS.BOUNDSCHECK, SETTINGS.DEBUGINFO_DEFAULT)
         parts = (
             function.__module__,
             function.__qualname__,
             _file_digest(function.__code__.co_filename),
-            *map(str, (sig, *codegen.magic_tuple(), *settings)),
+            *key,
+            *map(str, settings),
         )
         digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()
         return f"{function.__name__}-{digest[:20]}.code"
@@ -198,9 +162,9 @@ def _write_at_once(path: Path, data: bytes) -> None:
         part.unlink(missing_ok=True)
 
 
-def _kind_of_run(sig: Any) -> str:
+def _kind_of_run(argument_types: Any) -> str:
     """Return what a compilation is for, if its first argument is a world, else nothing."""
-    world = getattr(sig[0], "instance_class", None) if sig else None
+    world = getattr(argument_types[0], "instance_class", None) if argument_types else None
     return "" if world is None else f" ({world.__name__})"
 
 

@@ -18,18 +18,21 @@ from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import llvmlite
 import numba
 import numpy as np
-from numba.core import config
+
+from aisim_gym.numba_adapter import SETTINGS
 
 SOURCES = {
     "aisim_gym": (
-        "bundle.py",
+        "errors.py",
         "file_lock.py",
         "kernel*.py",
+        "numba_adapter.py",
+        "table_set.py",
+        "table_shapes.py",
         "tables.py",
         "engine/*.py",
         "fleet/*.py",
@@ -46,8 +49,6 @@ NUM_KEPT = 5
 
 UNUSED_S = 24 * 3600.0
 """Others are removed once nobody has used them for so long."""
-
-_SETTINGS: Any = config
 
 
 def kernel_sources() -> list[Path]:
@@ -72,8 +73,8 @@ def user_folder() -> Path:
     Raises:
         RuntimeError: If there is no home folder.
     """
-    given = _SETTINGS.CACHE_DIR or os.environ.get("XDG_CACHE_HOME", "")
-    if not _SETTINGS.CACHE_DIR and not os.path.isabs(given):
+    given = SETTINGS.CACHE_DIR or os.environ.get("XDG_CACHE_HOME", "")
+    if not SETTINGS.CACHE_DIR and not os.path.isabs(given):
         given = ""
     base = Path(given).absolute() if given else Path.home() / ".cache"
     return base / "aisim-gym" / _name()

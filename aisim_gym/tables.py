@@ -12,8 +12,9 @@ import math
 from typing import Annotated, Any, Protocol, TypeVar, cast, get_type_hints, overload
 
 import numpy as np
-from numba.core import config as _config
 from numpy.typing import DTypeLike, NDArray
+
+from aisim_gym.numba_adapter import SETTINGS
 
 B1 = Annotated[bool, np.bool_]
 I1 = Annotated[int, np.int8]
@@ -24,8 +25,7 @@ F8 = Annotated[float, np.float64]
 Row = TypeVar("Row")
 Row_co = TypeVar("Row_co", covariant=True)
 
-_SETTINGS: Any = _config
-IS_CHECKED = bool(_SETTINGS.BOUNDSCHECK) and not _SETTINGS.DISABLE_JIT
+IS_CHECKED = bool(SETTINGS.BOUNDSCHECK) and not SETTINGS.DISABLE_JIT
 """Whether this is the checked build; plain Python needs none, NumPy checks its indexes."""
 
 _GUARD_BYTES = 4096

@@ -13,14 +13,10 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any
-
-from numba.core import config
 
 from aisim_gym.fleet.worlds import BACKENDS
 from aisim_gym.kernel_cache import Prepared, prepared_code
-
-_SETTINGS: Any = config
+from aisim_gym.numba_adapter import IS_COMPLETE, SETTINGS
 
 
 @dataclass(frozen=True)
@@ -49,8 +45,10 @@ def choose_runs(backends: list[str], everything: bool) -> list[WarmRun]:
     Raises:
         ValueError: If a name is not that of a backend, or nothing is compiled at all.
     """
-    if _SETTINGS.DISABLE_JIT:
+    if SETTINGS.DISABLE_JIT:
         raise ValueError("NUMBA_DISABLE_JIT is set: nothing is compiled")
+    if not IS_COMPLETE:
+        raise ValueError("with this version of Numba every process compiles for itself")
     for name in backends:
         if name not in BACKENDS:
             guess = "".join(

@@ -1,4 +1,4 @@
-"""The world: every table of a run in one bundle, each declared once.
+"""The world: every table of a run in one table set, each declared once.
 
 A field is a table, an array, or the row of a table with a single one. Its annotation says what it
 holds and its shape (:mod:`aisim_gym.table_shapes`): making, growing, copying and saving a run
@@ -12,7 +12,6 @@ from typing import Annotated, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from aisim_gym.bundle import Bundle
 from aisim_gym.engine.acceptance import WORDS_PER_BLOCK
 from aisim_gym.engine.backend import Backend
 from aisim_gym.engine.fpm import FpmRow
@@ -59,6 +58,7 @@ from aisim_gym.metrics.gap_statistics import NUM_BUCKETS, NUM_SAMPLES, Statistic
 from aisim_gym.metrics.request_times import AdmissionRow, RequestRow
 from aisim_gym.metrics.token_log import EntryRow, TokenLogRow
 from aisim_gym.metrics.traffic_window import TrafficRow
+from aisim_gym.table_set import TableSet
 from aisim_gym.table_shapes import Derived, Given, Growing, Per
 from aisim_gym.tables import Table
 
@@ -75,7 +75,7 @@ GIVEN = Given()
 
 
 @dataclass(frozen=True, eq=False)
-class World(Bundle):
+class World(TableSet):
     """All state of a run."""
 
     backend: ClassVar[Backend]

@@ -93,7 +93,7 @@ class WorldState:
 
     @property
     def world(self) -> World:
-        """The tables as one bundle; valid until one grows or is replaced."""
+        """The tables as one table set; valid until one grows or is replaced."""
         if self._world is None:
             members: dict[str, Any] = {
                 name: table[0] if DECLARED[name].is_row else table

@@ -12,6 +12,9 @@ import pytest
 from numpy.typing import NDArray
 
 from aisim_gym.kernel import entry_point, kernel
+from aisim_gym.numba_adapter import IS_COMPLETE
+
+pytestmark = pytest.mark.skipif(not IS_COMPLETE, reason="kernels are compiled by plain Numba")
 
 
 @kernel
@@ -58,6 +61,22 @@ def test_index_that_is_not_there_is_found_with_checked_bounds(index: int, tmp_pa
 def test_index_is_not_counted_from_the_end() -> None:
     values = np.arange(4.0)
     assert entry_point(pick)(values[2:], -1) == 1.0  # what lies before
+
+
+def test_index_in_a_table_of_columns_is_checked_in_every_dimension(tmp_path: Path) -> None:
+    program = PROGRAM.replace("values[index]", "values[1, index]").replace(
+        "np.arange(4.0)", "np.zeros((2, 4))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, "-1"],
+        env={**os.environ, "NUMBA_BOUNDSCHECK": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert done.stdout == ""
+    assert "IndexError: index is out of bounds" in done.stderr
 
 
 def test_other_compiled_code_counts_from_the_end() -> None:

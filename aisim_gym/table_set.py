@@ -1,0 +1,80 @@
+"""Table sets: many tables handed to compiled code as one pointer.
+
+To Numba an array is seven machine words, and a tuple of arrays is copied whole at every call. A
+table set is the address of a list of (address, rows, columns), one per table; compiled code reads a
+table from there where it uses it. Kernels see the tables as attributes, as plain Python does.
+"""
+
+import dataclasses
+import hashlib
+from typing import Any
+
+import numba
+import numba.extending
+import numpy as np
+
+from aisim_gym.numba_adapter import WORD, WORDS, MembersType, offer_members
+
+_extending: Any = numba.extending
+
+
+class TableSet:
+    """Base of frozen dataclasses whose fields are tables, arrays, and rows of one-row tables.
+
+    Fields never change; arrays are C-contiguous, and compiled code may write to them. All objects
+    of one class have the same types of tables.
+    """
+
+    def __post_init__(self) -> None:
+        """Note where the tables are."""
+        fields = dataclasses.fields(self)  # type: ignore[arg-type]
+        words = np.zeros(WORDS * len(fields), np.int64)
+        for i, field in enumerate(fields):
+            array = np.asarray(getattr(self, field.name))
+            assert array.flags.c_contiguous, field.name
+            words[WORDS * i] = array.ctypes.data
+            words[WORDS * i + 1 : WORDS * i + 1 + array.ndim] = array.shape
+        object.__setattr__(self, "_words", words)
+        object.__setattr__(self, "address", words.ctypes.data)
+
+
+class TableSetType(MembersType):
+    """Numba's type of a table set: its class, and the types of its tables in order."""
+
+    def __init__(self, instance_class: type[TableSet], example: TableSet) -> None:
+        """Name the type by all it depends on, shortly: the name is part of every kernel's name."""
+        tables = {
+            field.name: getattr(example, field.name)
+            for field in dataclasses.fields(example)  # type: ignore[arg-type]
+        }
+        self.instance_class = instance_class
+        self.members = tuple((name, numba.typeof(table)) for name, table in tables.items())
+        self.dtypes = tuple(np.asarray(table).dtype for table in tables.values())
+        digest = hashlib.sha256(repr(self.members).encode()).hexdigest()[:16]
+        super().__init__(name=f"{instance_class.__module__}.{instance_class.__name__}({digest})")
+
+
+_TYPES: dict[type[TableSet], TableSetType] = {}
+
+
+@_extending.typeof_impl.register(TableSet)
+def _type_of(tables: TableSet, context: Any) -> TableSetType:
+    cls = type(tables)
+    if cls not in _TYPES:
+        _TYPES[cls] = TableSetType(cls, tables)
+        offer_members(_TYPES[cls])
+    return _TYPES[cls]
+
+
+@_extending.register_model(TableSetType)
+class _Model(_extending.models.PrimitiveModel):
+    def __init__(self, manager: Any, tables_type: TableSetType) -> None:
+        super().__init__(manager, tables_type, WORD.as_pointer())
+
+
+@_extending.unbox(TableSetType)
+def _unbox(tables_type: TableSetType, tables: Any, c: Any) -> Any:
+    attribute = c.pyapi.object_getattr_string(tables, "address")
+    address = c.pyapi.long_as_longlong(attribute)
+    c.pyapi.decref(attribute)
+    return _extending.NativeValue(c.builder.inttoptr(address, WORD.as_pointer()))
