@@ -16,7 +16,6 @@ import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -25,21 +24,18 @@ import numba
 import numpy as np
 from numba.core import config
 
-SOURCES = {
-    "aisim_gym": (
-        "bundle.py",
-        "file_lock.py",
-        "kernel*.py",
-        "tables.py",
-        "engine/*.py",
-        "fleet/*.py",
-        "metrics/*.py",
-        "replay/*.py",
-    ),
-    "aisim_gym.envs": ("fleet_now.py", "metrics_entries.py", "outcomes.py"),
-}
-"""What compiled code is made from: patterns of files, by package. A kernel elsewhere, for example
-in ``envs/``, is one more line here (a test complains)."""
+SOURCES = (
+    "bundle.py",
+    "file_lock.py",
+    "kernel*.py",
+    "tables.py",
+    "engine/*.py",
+    "fleet/*.py",
+    "metrics/*.py",
+    "replay/*.py",
+)
+"""What compiled code is made from: patterns of files in this package. A kernel elsewhere is one
+more line here (a test complains)."""
 
 NUM_KEPT = 5
 """Folders of other versions of the sources that are kept in any case, last used first."""
@@ -52,14 +48,8 @@ _SETTINGS: Any = config
 
 def kernel_sources() -> list[Path]:
     """Return the files that compiled code is made from."""
-    files = []
-    for package, patterns in SOURCES.items():
-        spec = find_spec(package)
-        assert spec is not None, package
-        for folder in spec.submodule_search_locations or ():
-            for pattern in patterns:
-                files += sorted(Path(folder).glob(pattern))
-    return files
+    folder = Path(__file__).parent
+    return [path for pattern in SOURCES for path in sorted(folder.glob(pattern))]
 
 
 @cache

@@ -7,7 +7,7 @@ the environments themselves; those of scenarios in :mod:`aisim_gym.envs.scenario
 import gymnasium
 
 from aisim_gym.envs import ENTRY_POINTS, SCENARIOS
-from aisim_gym.envs.page_parts import (
+from aisim_gym.envs.page_sections import (
     manual_sections,
     observation_table,
     overview,

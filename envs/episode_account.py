@@ -1,13 +1,12 @@
-"""What an episode has cost and what became of its requests: the books behind rewards and infos."""
+"""What an episode has cost and what became of its requests, behind rewards and infos."""
 
 import copy
 from collections.abc import Mapping
 from typing import NamedTuple, Self
 
-from aisim_gym.envs.fleet_now import FleetNow
-from aisim_gym.envs.load import Load
 from aisim_gym.envs.outcomes import OutcomeLedger, Outcomes
 from aisim_gym.envs.step_outcome import StepOutcome
+from aisim_gym.fleet.readings import FleetNow
 from aisim_gym.fleet.world_state import WorldState
 from aisim_gym.replay import FleetDescription
 
@@ -28,42 +27,34 @@ class EpisodeAccount:
     """
 
     def __init__(self, fleet: FleetDescription, prices: Mapping[str, float]) -> None:
-        """Take a fleet with service levels and the price of a GPU-hour in USD, pool by pool."""
+        """Start at time 0 with nothing paid and nothing counted.
+
+        Args:
+            fleet: With service levels.
+            prices: Of a GPU-hour in USD, pool by pool.
+        """
+        assert fleet.ttft_slo_ms is not None
+        assert fleet.itl_slo_ms is not None
         self._fleet = fleet
         self._prices = prices
-        self.begin_episode()
-
-    def begin_episode(self) -> None:
-        """Start at time 0 with nothing paid and nobody counted."""
-        assert self._fleet.ttft_slo_ms is not None
-        assert self._fleet.itl_slo_ms is not None
-        self._ledger = OutcomeLedger(self._fleet.ttft_slo_ms, self._fleet.itl_slo_ms)
+        self._ledger = OutcomeLedger(fleet.ttft_slo_ms, fleet.itl_slo_ms)
         self._settled_ms = 0.0
         self.paid = Paid(0.0, 0.0)
         self.totals = Outcomes()
 
     def settle(
-        self,
-        state: WorldState,
-        now: FleetNow,
-        churn: int,
-        load: Load,
-        *,
-        is_over: bool = False,
-        is_stuck: bool = False,
-    ) -> StepOutcome:
-        """Return what happened since the last settlement.
+        self, state: WorldState, churn: int, *, is_over: bool = False, is_stuck: bool = False
+    ) -> tuple[StepOutcome, FleetNow]:
+        """Return what happened since the last settlement, and the fleet now.
 
         Args:
             state: Of the replay.
-            now: The fleet at this moment.
             churn: Workers by which the action moved the targets.
-            load: The load at this moment.
             is_over: Whether the episode ends here, so that unfinished requests count.
             is_stuck: Whether nothing can move any more, so that requests to come count as well: as
                 arrived, and as violations.
         """
-        outcomes = self._ledger.count_step(state)
+        outcomes, now = self._ledger.count_step(state)
         violations = float(outcomes.violations)
         if is_over:
             violations += self._ledger.late_frac_of_unfinished(state)
@@ -85,11 +76,10 @@ class EpisodeAccount:
             overdue_s=outcomes.overdue_s,
             churn=churn,
             in_flight=totals.arrived - totals.completed - totals.rejected,
-            load=load,
         )
         self._settled_ms = now.now_ms
         self.paid = paid
-        return outcome
+        return outcome, now
 
     def paid_until(self, now: FleetNow) -> Paid:
         """Return GPU-hours and their price in the episode so far (replay-runtime.md §7.6)."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import gymnasium
 
-from aisim_gym.envs.page_parts import (
+from aisim_gym.envs.page_sections import (
     manual_sections,
     markdown_table,
     observation_table,

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from aisim_gym.fleet.paid_time import pool_worker_seconds
 from aisim_gym.fleet.tables import DECODE, PREFILL
 from aisim_gym.metrics.request_times import REQUEST_COMPLETED
 from aisim_gym.policies import make_policy
 from aisim_gym.replay import Replay, ScalingLimits, ScalingPolicy
-from aisim_gym.replay.paid_time import pool_worker_seconds
 from aisim_gym.spec import ReplaySpec
 from aisim_gym.workload import RequestTable, requests_from_mooncake_rows
 

@@ -32,6 +32,7 @@ from support.small_tables import shrink_tables
 from aisim_gym.engine.backend import Backend
 from aisim_gym.engine.tables import NONE, ROLE_AGGREGATED, ROLE_DECODE
 from aisim_gym.errors import ReplayError
+from aisim_gym.fleet.paid_time import pool_worker_seconds
 from aisim_gym.fleet.tables import DECODE, PREFILL
 from aisim_gym.fleet.world_state import WorldState
 from aisim_gym.fleet.worlds import WORLD_TYPES
@@ -42,7 +43,6 @@ from aisim_gym.metrics.request_times import (
     REQUEST_OPEN,
 )
 from aisim_gym.replay import Replay, ScalingSnapshot
-from aisim_gym.replay.paid_time import pool_worker_seconds
 from aisim_gym.workload import requests_from_arrays
 
 SLOW = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
