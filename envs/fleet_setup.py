@@ -182,8 +182,8 @@ def _pool_limits(fleet: FleetDescription, field: str) -> tuple[int, int]:
     least, most = fleet.limits.of_pool(pool)
     if most is None:
         raise TypeError(
-            f"max_workers.{pool}: got None, expected an integer >= min_workers ({least}): it bounds "
-            "the action space"
+            f"max_workers.{pool}: got None, expected an integer >= min_workers ({least}): it "
+            "bounds the action space"
         )
     return least, most
 

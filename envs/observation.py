@@ -1,10 +1,10 @@
 """Observations: from a tick to what an agent sees.
 
 An observation object has two methods, ``space()`` and ``observe(view)``, where ``view`` is a
-:class:`TickView`: ``view.snapshot`` is what planners see, ``view.step`` what happened since the last
-tick. The environment casts what it returns to the space, clips it (``info["obs_clipped"]`` counts)
-and refuses NaN. An object that remembers anything has a method ``begin_episode()``, too. The named
-ones are listed in :mod:`aisim_gym.envs.observer`.
+:class:`TickView`: ``view.snapshot`` is what planners see, ``view.step`` what happened since the
+last tick. The environment casts what it returns to the space, clips it (``info["obs_clipped"]``
+counts) and refuses NaN. An object that remembers anything has a method ``begin_episode()``, too.
+The named ones are listed in :mod:`aisim_gym.envs.observer`.
 
 Example: two queue lengths instead of the default vector.
 

@@ -1,10 +1,10 @@
 """Rewards: from what happened in a step to named terms whose sum is the reward.
 
 A reward is a callable that takes a :class:`TickView` and returns its terms; ``view.step`` says what
-happened in the step. The terms appear in ``info`` as ``reward_<name>``, so the names must be the same
-in every step. It may also have a method ``costs(view)``: what is to be limited rather than weighed.
-Costs appear in ``info`` as ``cost_<name>`` and their sum as ``cost``, where algorithms for constrained
-problems look for it. What a method ``details(view)`` returns appears there as it is.
+happened in the step. The terms appear in ``info`` as ``reward_<name>``, so the names must be the
+same in every step. It may also have a method ``costs(view)``: what is to be limited rather than
+weighed. Costs appear in ``info`` as ``cost_<name>`` and their sum as ``cost``, where algorithms for
+constrained problems look for it. What a method ``details(view)`` returns appears there as it is.
 
 =========================  ========================================================================
 name                       class

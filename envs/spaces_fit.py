@@ -1,7 +1,7 @@
 """What an environment lets through between its objects and its spaces.
 
-Observations are cast to the space and clipped to its bounds, whatever object they come from; actions
-are refused unless they are elements of the space.
+Observations are cast to the space and clipped to its bounds, whatever object they come from;
+actions are refused unless they are elements of the space.
 """
 
 from collections.abc import Callable, Mapping

@@ -10,7 +10,7 @@ from aisim_gym.replay.policy import (
     ScalingPolicy,
     describe_fleet,
 )
-from aisim_gym.replay.replay import Progress, Replay, StepOutcome, TickRecord
+from aisim_gym.replay.replay import Progress, Replay, StepEnd, TickRecord
 from aisim_gym.replay.snapshot import (
     ForwardPassMetrics,
     PoolSnapshot,
@@ -31,7 +31,7 @@ __all__ = [
     "ScalingLimits",
     "ScalingPolicy",
     "ScalingSnapshot",
-    "StepOutcome",
+    "StepEnd",
     "TickRecord",
     "TrafficStatistics",
     "describe_fleet",

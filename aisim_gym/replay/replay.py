@@ -64,7 +64,7 @@ class TickRecord(NamedTuple):
     next_tick_ms: float | None
 
 
-class StepOutcome(StrEnum):
+class StepEnd(StrEnum):
     """How a :meth:`Replay.step` ended."""
 
     SETTLED = "settled"
@@ -77,11 +77,11 @@ class StepOutcome(StrEnum):
     """The next instant is beyond ``max_sim_time_ms``; the clock did not move."""
 
 
-_STEP_OUTCOMES = {
-    STATUS_PAUSED: StepOutcome.SETTLED,
-    STATUS_TICK: StepOutcome.TICK,
-    STATUS_DONE: StepOutcome.COMPLETE,
-    STATUS_TIME_LIMIT: StepOutcome.TIME_LIMIT,
+_STEP_ENDS = {
+    STATUS_PAUSED: StepEnd.SETTLED,
+    STATUS_TICK: StepEnd.TICK,
+    STATUS_DONE: StepEnd.COMPLETE,
+    STATUS_TIME_LIMIT: StepEnd.TIME_LIMIT,
 }
 
 
@@ -255,7 +255,7 @@ class Replay:
             self._run(on_progress)
         return self._status == STATUS_TICK
 
-    def step(self) -> StepOutcome:
+    def step(self) -> StepEnd:
         """Settle one instant: time 0 first, then the next one at which anything can happen.
 
         Telemetry samples in between are published on the way. Steps and :meth:`advance_to_tick` may
@@ -277,7 +277,7 @@ class Replay:
                 self._run(None, instants=int(clock.phase == PHASE_SETTLED))
             finally:
                 clock.fast_forwards = fast_forwards
-        return _STEP_OUTCOMES[self._status]
+        return _STEP_ENDS[self._status]
 
     def _can_go_on(self, method: str) -> bool:
         """Return whether there is anything left to run; raise if the run waits or has failed."""

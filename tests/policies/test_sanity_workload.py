@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 TTFT_SLO_MS, ITL_SLO_MS = 500.0, 30.0
 
 
-class Result(NamedTuple):
+class SanityResult(NamedTuple):
     attainment: float
     gpu_hours: float
     p99_ttft_ms: float
@@ -81,7 +81,7 @@ def sanity_spec(prefill: int, decode: int) -> ReplaySpec:
     )
 
 
-def run(policy: ScalingPolicy, prefill: int, decode: int) -> Result:
+def run(policy: ScalingPolicy, prefill: int, decode: int) -> SanityResult:
     limits = ScalingLimits(tick_s=5.0, max_workers=12, max_gpus=16)
     spec = sanity_spec(prefill, decode)
     replay = Replay.run(spec, policy, sanity_requests(), limits=limits)
@@ -99,7 +99,7 @@ def run(policy: ScalingPolicy, prefill: int, decode: int) -> Result:
     ]
     world = replay.state.world()
     paid_s = sum(pool_worker_seconds(world, pool_id) for pool_id in (PREFILL, DECODE))
-    return Result(
+    return SanityResult(
         attainment=float(good.mean()),
         gpu_hours=paid_s / 3600.0,
         p99_ttft_ms=float(np.percentile(ttft_ms, 99)),
