@@ -91,7 +91,7 @@ class TargetAction(NamedAction):
     def decode(self, action: Any, view: TickView) -> Targets:
         """Return the targets that ``action`` means."""
         now = view.targets.counts()
-        chosen = [int(action)] if len(now) == 1 else [int(choice) for choice in action]
+        chosen = [int(action)] if len(now) == 1 else np.asarray(action).tolist()
         return Targets.of([self._target(pool, i, now[pool]) for pool, i in enumerate(chosen)])
 
     def encode(self, targets: Targets, view: TickView) -> Any:

@@ -121,12 +121,19 @@ class Episode:
         is_stuck = replay.is_stuck
         if is_stuck:
             replay.stand_still(self.horizon_ms)
-        self.terminated = replay.is_done and not replay.hit_time_limit
+        outcomes, self.fleet = self.account.count(replay.state)
+        hit_limit = replay.hit_time_limit
+        self.terminated = replay.is_done and not hit_limit
         self.truncated = not self.terminated and (
-            replay.hit_time_limit or is_stuck or replay.now_ms >= self.horizon_ms
+            hit_limit or is_stuck or self.fleet.now_ms >= self.horizon_ms
         )
-        step, self.fleet = self.account.settle(
-            replay.state, self._churn, is_over=self.is_over, is_stuck=is_stuck
+        step = self.account.settle(
+            replay.state,
+            outcomes,
+            self.fleet,
+            self._churn,
+            is_over=self.terminated or self.truncated,
+            is_stuck=is_stuck,
         )
         self.view = self._look(step)
         return step

@@ -42,19 +42,31 @@ class EpisodeAccount:
         self.paid = Paid(0.0, 0.0)
         self.totals = Outcomes()
 
+    def count(self, state: WorldState) -> tuple[Outcomes, FleetNow]:
+        """Return what became of the requests since the last call, and the fleet now."""
+        return self._ledger.count_step(state)
+
     def settle(
-        self, state: WorldState, churn: int, *, is_over: bool = False, is_stuck: bool = False
-    ) -> tuple[StepOutcome, FleetNow]:
-        """Return what happened since the last settlement, and the fleet now.
+        self,
+        state: WorldState,
+        outcomes: Outcomes,
+        now: FleetNow,
+        churn: int,
+        *,
+        is_over: bool = False,
+        is_stuck: bool = False,
+    ) -> StepOutcome:
+        """Return what happened since the last settlement.
 
         Args:
             state: Of the replay.
+            outcomes: What :meth:`count` has returned.
+            now: Likewise.
             churn: Workers by which the action moved the targets.
             is_over: Whether the episode ends here, so that unfinished requests count.
             is_stuck: Whether nothing can move any more, so that requests to come count as well: as
                 arrived, and as violations.
         """
-        outcomes, now = self._ledger.count_step(state)
         violations = float(outcomes.violations)
         if is_over:
             violations += self._ledger.late_frac_of_unfinished(state)
@@ -79,7 +91,7 @@ class EpisodeAccount:
         )
         self._settled_ms = now.now_ms
         self.paid = paid
-        return outcome, now
+        return outcome
 
     def paid_until(self, now: FleetNow) -> Paid:
         """Return GPU-hours and their price in the episode so far (replay-runtime.md §7.6)."""

@@ -96,6 +96,20 @@ class FleetSetup:
             )
 
 
+def make_limits(
+    tick_s: float, min_workers: PerPool, max_workers: PerPool, max_gpus: int | None
+) -> ScalingLimits:
+    """Return the limits on the pools, see the manual of the environments.
+
+    Raises:
+        TypeError: If one is not of its type.
+        ValueError: If one is not allowed.
+    """
+    if not isinstance(max_workers, Mapping):
+        check_integer("max_workers", max_workers, ">= min_workers: it bounds the action space")
+    return ScalingLimits(tick_s, min_workers, max_workers, max_gpus)
+
+
 def make_fleet_setup(
     choice: FleetChoice,
     limits: ScalingLimits,
@@ -120,9 +134,6 @@ def make_fleet_setup(
     """
     _check_slo("ttft_slo_ms", ttft_slo_ms)
     _check_slo("itl_slo_ms", itl_slo_ms)
-    if not isinstance(limits.max_workers, Mapping):
-        expected = ">= min_workers: it bounds the action space"
-        check_integer("max_workers", limits.max_workers, expected)
     if not isinstance(capture_details, bool):
         raise TypeError(f"capture_details: got {capture_details!r}, expected True or False")
     kind = choice.kind

@@ -17,7 +17,7 @@ from aisim_gym.envs.episode import Episode
 from aisim_gym.envs.episode_source import EpisodeSource
 from aisim_gym.envs.episode_workload import make_workload
 from aisim_gym.envs.fleet_choice import Kind
-from aisim_gym.envs.fleet_setup import FleetChoice, PerPool, make_fleet_setup
+from aisim_gym.envs.fleet_setup import FleetChoice, PerPool, make_fleet_setup, make_limits
 from aisim_gym.envs.observation import Observation
 from aisim_gym.envs.observer import OBSERVATIONS, Observer
 from aisim_gym.envs.render_text import fleet_text
@@ -29,7 +29,7 @@ from aisim_gym.envs.step_info import step_info
 from aisim_gym.envs.targets import Targets
 from aisim_gym.envs.tick_view import TickView
 from aisim_gym.envs.time_blocks import Split
-from aisim_gym.replay import FleetDescription, Replay, ScalingLimits, ScalingSnapshot
+from aisim_gym.replay import FleetDescription, Replay, ScalingSnapshot
 from aisim_gym.workload import RequestTable
 
 
@@ -183,7 +183,7 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         self.metadata = {**self.metadata, "render_modes": modes_of(render_mode)}
         setup = make_fleet_setup(
             FleetChoice(self.kind, fleet, engine, initial_workers, startup_s, gpu_hour_usd),
-            ScalingLimits(tick_s, min_workers, max_workers, max_gpus),
+            make_limits(tick_s, min_workers, max_workers, max_gpus),
             ttft_slo_ms=ttft_slo_ms,
             itl_slo_ms=itl_slo_ms,
             capture_details=capture_details,

@@ -42,15 +42,17 @@ class _BoxFitter:
             np.array(bound, np.float64).reshape(-1) for bound in (box.low, box.high)
         )
         self._shape, self._dtype, self._name = box.shape, box.dtype, name
+        self._clipped_dtype = np.float32 if box.dtype == np.float32 else np.float64
 
     def __call__(self, values: Any) -> tuple[Any, int]:
-        given = np.array(values, np.float64, order="C")
+        given = np.asarray(values, np.float64, order="C")
         if given.shape != self._shape:
             raise ValueError(f"{self._name}: got shape {given.shape}, expected {self._shape}")
-        num_clipped = clip_entries(given.reshape(-1), self._low, self._high)
+        fitted = np.empty(len(self._low), self._clipped_dtype)
+        num_clipped = clip_entries(given.reshape(-1), self._low, self._high, fitted)
         if num_clipped < 0:
             raise ValueError(f"{self._name}: entry {-1 - num_clipped} is NaN")
-        return given.astype(self._dtype, copy=False), num_clipped
+        return fitted.astype(self._dtype, copy=False).reshape(self._shape), num_clipped
 
 
 class _MaskFitter:
@@ -115,8 +117,10 @@ class ActionCheck:
             and action.dtype == space.dtype
             and action.shape == space.shape == (len(self._bounds),)
         ):
-            chosen = zip(action.tolist(), self._bounds, strict=True)
-            return all(low <= choice < end for choice, (low, end) in chosen)
+            for choice, (low, end) in zip(action.tolist(), self._bounds, strict=True):
+                if not low <= choice < end:
+                    return False
+            return True
         return bool(space.contains(action))
 
     def _is_in_box(self, given: Any) -> bool:

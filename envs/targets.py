@@ -41,10 +41,11 @@ class TargetLimits:
         """Take the limits of a fleet; its ``limits.max_workers`` must be set."""
         self.max_gpus = fleet.limits.max_gpus
         self._gpus = gpus_per_pool(fleet)
-        self._bounds = {
+        bounds = {
             pool: (int(fleet.limits.of_pool(pool)[0]), most_workers(fleet, pool))
             for pool, _ in pools_of(fleet).values()
         }
+        self._prefill, self._decode = bounds.get("prefill"), bounds["decode"]
 
     def fits_budget(self, targets: Targets) -> bool:
         """Return whether targets keep within ``max_gpus``."""
@@ -70,23 +71,15 @@ class TargetLimits:
             raise TypeError(
                 f"{at}: the action object returned {given!r}, expected Targets(prefill, decode)"
             )
-        counts = []
-        for pool, (least, most) in self._bounds.items():
-            count: object = given.prefill if pool == "prefill" else given.decode
-            if type(count) is not int:
-                count = _as_integer(count)
-            if count is None or not least <= count <= most:
-                raise (TypeError if count is None else ValueError)(
-                    f"{at}: the action object returned {given!r}, expected {pool} to be an integer "
-                    f"from {least} (min_workers) to {most} (max_workers)"
-                )
-            counts.append(count)
-        if len(counts) == 1 and given.prefill is not None:
+        prefill, decode = given
+        if self._prefill is not None:
+            prefill = _checked(prefill, *self._prefill, "prefill", given, at)
+        elif prefill is not None:
             raise ValueError(
                 f"{at}: the action object returned {given!r}, expected prefill to be None: there "
                 "is one pool"
             )
-        return Targets.of(counts)
+        return Targets(prefill, _checked(decode, *self._decode, "decode", given, at))
 
 
 def gpus_per_pool(fleet: FleetDescription) -> list[int]:
@@ -104,7 +97,15 @@ def total_gpus(counts: Iterable[int], gpus: Iterable[int]) -> int:
     return sum(map(int.__mul__, counts, gpus))
 
 
-def _as_integer(count: object) -> int | None:
-    """Return an integer of any type as ``int``, None for anything else, truth values included."""
+def _checked(count: object, least: int, most: int, pool: str, given: Targets, at: str) -> int:
+    """Return the target of a pool as an ``int``, if it is an integer within the limits."""
+    if type(count) is int and least <= count <= most:
+        return count
     is_integer = isinstance(count, int | np.integer) and not isinstance(count, bool)
-    return int(count) if is_integer else None  # type: ignore[call-overload]
+    number = int(count) if is_integer else None  # type: ignore[call-overload]
+    if number is None or not least <= number <= most:
+        raise (TypeError if number is None else ValueError)(
+            f"{at}: the action object returned {given!r}, expected {pool} to be an integer from "
+            f"{least} (min_workers) to {most} (max_workers)"
+        )
+    return int(number)

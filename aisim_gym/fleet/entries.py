@@ -4,7 +4,7 @@ No entry is ever NaN: every divisor is positive and every sum finite.
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -196,29 +196,29 @@ def write_ranks(
 
 @entry_point
 def clip_entries(
-    values: NDArray[np.float64], low: NDArray[np.float64], high: NDArray[np.float64]
+    values: NDArray[np.float64],
+    low: NDArray[np.float64],
+    high: NDArray[np.float64],
+    out: NDArray[Any],
 ) -> int:
-    """Bring every value within its bounds.
+    """Copy values and bring each within its bounds.
 
     Args:
-        values: Shape (entries,), modified in place.
+        values: Shape (entries,).
         low: Shape (entries,), lower bounds.
         high: Shape (entries,), upper bounds.
+        out: Shape (entries,), float32 or float64, filled.
 
     Returns:
-        How many values changed; if one is NaN, ``-1 - i`` with its index ``i``, the first.
+        How many values were outside; if one is NaN, ``-1 - i`` with its index ``i``, the first.
     """
     num_clipped = 0
     for i in range(len(values)):
         value = values[i]
         if math.isnan(value):
             return -1 - i
-        if value < low[i]:
-            values[i] = low[i]
-            num_clipped += 1
-        elif value > high[i]:
-            values[i] = high[i]
-            num_clipped += 1
+        num_clipped += int(value < low[i] or value > high[i])
+        out[i] = min(max(value, low[i]), high[i])
     return num_clipped
 
 

@@ -12,7 +12,7 @@ from aisim_gym.envs.tick_view import Load
 def view_of(
     step: StepOutcome = NOTHING,
     targets: Targets | None = None,
-    load: Load | None = None,
+    load: Load = Load(0.0, 0.0, 0.0, 0.0),  # noqa: B008  a tuple
 ) -> TickView:
     """Return a view at time 0 of an episode of a second."""
     replay = cast(Any, None)
