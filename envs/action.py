@@ -90,9 +90,7 @@ class TargetAction(NamedAction):
 
     def decode(self, action: Any, view: TickView) -> Targets:
         """Return the targets that ``action`` means."""
-        now = view.targets.counts()
-        chosen = [int(action)] if len(now) == 1 else np.asarray(action).tolist()
-        return Targets.of([self._target(pool, i, now[pool]) for pool, i in enumerate(chosen)])
+        return Targets.of(list(map(range.__getitem__, self._counts, self._chosen(action))))
 
     def encode(self, targets: Targets, view: TickView) -> Any:
         """Return the action that comes nearest to ``targets``; of two equal ones the first."""
@@ -113,6 +111,10 @@ class TargetAction(NamedAction):
             for target in choices:
                 valid.append(self._fits([*least[:pool], target, *least[pool + 1 :]]))
         return np.array(valid, np.bool_)
+
+    def _chosen(self, action: Any) -> list[int]:
+        """Return the choice of each pool."""
+        return [int(action)] if len(self._counts) == 1 else np.asarray(action).tolist()
 
     def _num_choices(self) -> list[int]:
         return [len(counts) for counts in self._counts]
@@ -139,6 +141,11 @@ class DeltaAction(TargetAction):
             raise ValueError(f"max_delta: got {max_delta}, expected >= 1")
         self._deltas = range(-max_delta, max_delta + 1)
         super().__init__(fleet)
+
+    def decode(self, action: Any, view: TickView) -> Targets:
+        """Return the targets that ``action`` means."""
+        pools = enumerate(zip(self._chosen(action), view.targets.counts(), strict=True))
+        return Targets.of([self._target(pool, choice, now) for pool, (choice, now) in pools])
 
     def _num_choices(self) -> list[int]:
         return [len(self._deltas)] * len(self._counts)

@@ -66,6 +66,10 @@ class PerRankObservation:
             name: most_workers(fleet, pool) * role.dp_size
             for name, (pool, role) in pools_of(fleet).items()
         }
+        self._first_rows = np.cumsum([0, *self._rows.values()], dtype=np.int64)
+        assert fleet.ttft_slo_ms is not None
+        assert fleet.itl_slo_ms is not None
+        self._slo_ms = (float(fleet.ttft_slo_ms), float(fleet.itl_slo_ms))
         names, units = zip(*RANK_ENTRIES, strict=True)
         self.names = {"fleet": self._summary.names, **dict.fromkeys(self._rows, names)}
         self.units = {"fleet": self._summary.units, **dict.fromkeys(self._rows, units)}
@@ -81,13 +85,28 @@ class PerRankObservation:
 
     def observe(self, view: TickView) -> dict[str, Any]:
         """Return vector, tables and masks."""
-        world = view.world
-        seen: dict[str, Any] = {"fleet": self._summary.observe(view)}
-        for k, (name, rows) in enumerate(self._rows.items()):
-            table = np.zeros((rows, len(RANK_ENTRIES)))
-            mask = np.zeros(rows, np.int8)
-            write_ranks(world, self._scale_table, k, table, mask)
-            seen[name], seen[f"{name}_mask"] = self._shaped(table), mask
+        first_rows, step = self._first_rows, view.step
+        summary = np.empty(len(self._summary.names))
+        ranks = np.zeros((first_rows[-1], len(RANK_ENTRIES)))
+        mask = np.zeros(first_rows[-1], np.int8)
+        write_ranks(
+            view.world,
+            self._scale_table,
+            *self._slo_ms,
+            step.mean_overdue,
+            step.bad_frac,
+            view.horizon_ms,
+            summary,
+            first_rows,
+            ranks,
+            mask,
+        )
+        seen: dict[str, Any] = {"fleet": summary}
+        first = 0
+        for name, rows in self._rows.items():
+            seen[name] = self._shaped(ranks[first : first + rows])
+            seen[f"{name}_mask"] = mask[first : first + rows]
+            first += rows
         return seen
 
     def _shaped(self, table: NDArray[Any]) -> NDArray[Any]:

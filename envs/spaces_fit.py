@@ -69,7 +69,8 @@ class _DictFitter:
         self._name = name
 
     def __call__(self, values: Any) -> tuple[Any, int]:
-        if not isinstance(values, Mapping) or values.keys() != self._fitters.keys():
+        is_mapping = type(values) is dict or isinstance(values, Mapping)
+        if not is_mapping or values.keys() != self._fitters.keys():
             keys = list(values) if isinstance(values, Mapping) else values
             wanted = ", ".join(self._fitters)
             raise ValueError(f"{self._name}: got {keys!r}, expected a mapping with {wanted}")
@@ -101,27 +102,30 @@ class ActionCheck:
         elif isinstance(space, spaces.MultiDiscrete) and len(space.shape) == 1:
             nums = zip(space.start.tolist(), space.nvec.tolist(), strict=True)
             self._bounds = [(start, start + num) for start, num in nums]
+        self._shape = (len(self._bounds),)
+        self._dtype = space.dtype
+        self._is_choice = isinstance(space, spaces.Discrete)
         self._is_real_box = isinstance(space, spaces.Box) and space.dtype.kind == "f"
 
     def __call__(self, action: Any) -> bool:
         """Return whether it is."""
-        space = self._space
         if self._is_real_box:
             return self._is_in_box(np.asarray(action))
-        if type(action) in (int, np.int64) and isinstance(space, spaces.Discrete):
-            ((low, end),) = self._bounds
-            return bool(low <= action < end)
-        if (
+        if self._is_choice:
+            if type(action) in (int, np.int64):
+                ((low, end),) = self._bounds
+                return bool(low <= action < end)
+        elif (
             type(action) is np.ndarray
             and self._bounds
-            and action.dtype == space.dtype
-            and action.shape == space.shape == (len(self._bounds),)
+            and action.dtype == self._dtype
+            and action.shape == self._shape
         ):
             for choice, (low, end) in zip(action.tolist(), self._bounds, strict=True):
                 if not low <= choice < end:
                     return False
             return True
-        return bool(space.contains(action))
+        return bool(self._space.contains(action))
 
     def _is_in_box(self, given: Any) -> bool:
         box: Any = self._space

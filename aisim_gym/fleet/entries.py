@@ -135,6 +135,55 @@ def write_summary(
         horizon_ms: Length of the episode.
         out: Shape (9 * pools + 11,), filled.
     """
+    _write_summary(w, scales, ttft_slo_ms, itl_slo_ms, overdue, bad_frac, horizon_ms, out)
+
+
+@entry_point
+def write_ranks(
+    w: World,
+    scales: NDArray[np.float64],
+    ttft_slo_ms: float,
+    itl_slo_ms: float,
+    overdue: float,
+    bad_frac: float,
+    horizon_ms: float,
+    out: NDArray[np.float64],
+    first_rows: NDArray[np.int64],
+    ranks: NDArray[np.float64],
+    mask: NDArray[np.int8],
+) -> None:
+    """Write the entries of :func:`write_summary` and a row per rank of all active workers.
+
+    Args:
+        w: See :func:`write_summary`, like the next seven.
+        scales: Shape (pools, 6).
+        ttft_slo_ms: Limit on the time to the first token.
+        itl_slo_ms: Limit on the mean gap between tokens.
+        overdue: Requests.
+        bad_frac: Share.
+        horizon_ms: Length of the episode.
+        out: Filled.
+        first_rows: Shape (pools + 1,): where the rows of each pool begin, and the end of the last.
+        ranks: Shape (rows, 10); rows of ranks that reported a pass are filled, the rest is left.
+            Ranks for which there is no row are left out.
+        mask: Shape (rows,); 1 is written for the rank of an active worker, the rest is left.
+    """
+    _write_summary(w, scales, ttft_slo_ms, itl_slo_ms, overdue, bad_frac, horizon_ms, out)
+    for k in range(len(scales)):
+        _write_pool_ranks(w, scale_of(scales, k), first_rows[k], first_rows[k + 1], ranks, mask)
+
+
+@kernel
+def _write_summary(
+    w: World,
+    scales: NDArray[np.float64],
+    ttft_slo_ms: float,
+    itl_slo_ms: float,
+    overdue: float,
+    bad_frac: float,
+    horizon_ms: float,
+    out: NDArray[np.float64],
+) -> None:
     at, gpu_frac = 0, 0.0
     for k in range(len(scales)):
         scale = scale_of(scales, k)
@@ -159,38 +208,29 @@ def write_summary(
         at += 1
 
 
-@entry_point
-def write_ranks(
+@kernel
+def _write_pool_ranks(
     w: World,
-    scales: NDArray[np.float64],
-    pool: int,
-    out: NDArray[np.float64],
+    scale: PoolScale,
+    first: int,
+    end: int,
+    ranks: NDArray[np.float64],
     mask: NDArray[np.int8],
 ) -> None:
-    """Write a row per rank of a pool's active workers, not clipped.
-
-    Args:
-        w: Only read.
-        scales: Shape (pools, 6), rows of :class:`PoolScale`.
-        pool: Row of ``scales``.
-        out: Shape (rows, 10); rows of ranks that reported a pass are filled, the rest is left.
-            Ranks for which there is no row are left out.
-        mask: Shape (rows,); 1 is written for the rank of an active worker, the rest is left.
-    """
-    at = 0
-    scale = scale_of(scales, pool)
+    """Write the rows of a pool, from ``first`` to before ``end``."""
+    at = first
     dp_size = w.engines[scale.pool_id].dp_size
     for i in range(w.pools[scale.pool_id].live_count):
         worker = w.workers[w.rosters[ROSTER_LIVE + scale.pool_id, i]]
         if worker.state != WORKER_ACTIVE:
             continue
         for rank in range(worker.first_rank, worker.first_rank + dp_size):
-            if at == len(mask):
+            if at == end:
                 return
             mask[at] = 1
             if w.fpms[rank].is_new == 1:
                 for column, value in enumerate(rank_entries(w.fpms[rank], scale)):
-                    out[at, column] = value
+                    ranks[at, column] = value
             at += 1
 
 
