@@ -366,7 +366,7 @@ def test_object_of_ones_own_is_told_what_the_snapshot_does_not_say(make_env: Env
     assert view is env.view
     assert view.time_frac == 0.2
     assert view.in_flight == view.step.in_flight > 0
-    assert view.step.mean_overdue == info["overdue_s"] / 10.0 > 0.0
+    assert view.step.mean_overdue == info["overdue_s"] / info["duration_s"] > 0.0
     ended = info["completed"] + info["rejected"]
     assert view.step.bad_frac == (ended - info["good"]) / ended > 0.0
     assert view.snapshot is env.snapshot  # built once
