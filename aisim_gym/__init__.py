@@ -5,6 +5,7 @@ happened; ``size_fleet`` finds the smallest fleet that keeps a service level. En
 ``aisim_gym.envs``, planners in ``aisim_gym.policies``.
 """
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -60,6 +61,30 @@ def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'aisim_gym' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)
+
+
+class _MissingPackages:
+    """Says what to do where the two packages outside this folder are not found.
+
+    It is asked last: an installed package finds them before.
+    """
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        """Find nothing.
+
+        Raises:
+            ModuleNotFoundError: If one of the two is asked for.
+        """
+        if name in ("aisim_gym.envs", "aisim_gym.policies"):
+            raise ModuleNotFoundError(
+                f"{name} lies in another folder of the source tree and is found only once the "
+                "package is installed: run `pip install -e .` in the root of the source tree",
+                name=name,
+            )
+
+
+sys.meta_path.append(_MissingPackages)
 
 
 def __dir__() -> list[str]:

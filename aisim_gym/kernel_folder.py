@@ -16,7 +16,6 @@ import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 
 import llvmlite
@@ -25,24 +24,21 @@ import numpy as np
 
 from aisim_gym.numba_adapter import SETTINGS
 
-SOURCES = {
-    "aisim_gym": (
-        "errors.py",
-        "file_lock.py",
-        "kernel*.py",
-        "numba_adapter.py",
-        "table_set.py",
-        "table_shapes.py",
-        "tables.py",
-        "engine/*.py",
-        "fleet/*.py",
-        "metrics/*.py",
-        "replay/*.py",
-    ),
-    "aisim_gym.envs": ("fleet_now.py", "metrics_entries.py", "outcomes.py"),
-}
-"""What compiled code is made from: patterns of files, by package. A kernel elsewhere, for example
-in ``envs/``, is one more line here (a test complains)."""
+SOURCES = (
+    "errors.py",
+    "file_lock.py",
+    "kernel*.py",
+    "numba_adapter.py",
+    "table_set.py",
+    "table_shapes.py",
+    "tables.py",
+    "engine/*.py",
+    "fleet/*.py",
+    "metrics/*.py",
+    "replay/*.py",
+)
+"""What compiled code is made from: patterns of files in this package. A kernel elsewhere is one
+more line here (a test complains)."""
 
 NUM_KEPT = 5
 """Folders of other versions of the sources that are kept in any case, last used first."""
@@ -53,14 +49,8 @@ UNUSED_S = 24 * 3600.0
 
 def kernel_sources() -> list[Path]:
     """Return the files that compiled code is made from."""
-    files = []
-    for package, patterns in SOURCES.items():
-        spec = find_spec(package)
-        assert spec is not None, package
-        for folder in spec.submodule_search_locations or ():
-            for pattern in patterns:
-                files += sorted(Path(folder).glob(pattern))
-    return files
+    folder = Path(__file__).parent
+    return [path for pattern in SOURCES for path in sorted(folder.glob(pattern))]
 
 
 @cache

@@ -21,7 +21,7 @@ from typing import Any
 
 import gymnasium
 
-from aisim_gym.envs.action import Action, Targets
+from aisim_gym.envs.action import Action
 from aisim_gym.envs.aggregated import AggregatedEnv
 from aisim_gym.envs.disaggregated import DisaggregatedEnv
 from aisim_gym.envs.observation import Observation
@@ -29,6 +29,8 @@ from aisim_gym.envs.reward import Reward
 from aisim_gym.envs.scaling_env import ScalingEnv
 from aisim_gym.envs.scenarios import SCENARIOS, Scenario
 from aisim_gym.envs.step_outcome import StepOutcome
+from aisim_gym.envs.targets import Targets
+from aisim_gym.envs.tick_view import TickView
 
 __all__ = [
     "ENTRY_POINTS",
@@ -42,6 +44,7 @@ __all__ = [
     "Scenario",
     "StepOutcome",
     "Targets",
+    "TickView",
 ]
 
 _NAMES = {"agg": "Aggregated", "disagg": "Disaggregated"}

@@ -7,7 +7,7 @@ the environments themselves; those of scenarios in :mod:`aisim_gym.envs.scenario
 import gymnasium
 
 from aisim_gym.envs import ENTRY_POINTS, SCENARIOS
-from aisim_gym.envs.page_parts import (
+from aisim_gym.envs.page_sections import (
     manual_sections,
     observation_table,
     overview,
@@ -48,10 +48,10 @@ def env_page(name: str) -> str:
 def _general_page(env_id: str) -> str:
     env = gymnasium.make(env_id).unwrapped
     assert isinstance(env, ScalingEnv)
-    sections = {**manual_sections(ScalingEnv), **manual_sections(type(env))}
-    manual = {heading: to_markdown(text) for heading, text in sections.items()}
+    texts = {**manual_sections(ScalingEnv), **manual_sections(type(env))}
+    manual = {heading: to_markdown(text) for heading, text in texts.items()}
     observed, _, _ = manual["Observation Space"].partition("\n\n| ")  # the table is made anew
-    parts = [
+    sections = [
         f"# {env_id.removeprefix(NAMESPACE)}",
         (type(env).__doc__ or "").partition("\n")[0],
         overview(env_id, env),
@@ -83,4 +83,4 @@ def _general_page(env_id: str) -> str:
         "## Version History",
         manual["Version History"],
     ]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(sections) + "\n"

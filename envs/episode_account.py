@@ -1,13 +1,12 @@
-"""What an episode has cost and what became of its requests: the books behind rewards and infos."""
+"""What an episode has cost and what became of its requests, behind rewards and infos."""
 
 import copy
 from collections.abc import Mapping
 from typing import NamedTuple, Self
 
-from aisim_gym.envs.fleet_now import FleetNow
-from aisim_gym.envs.load import Load
 from aisim_gym.envs.outcomes import OutcomeLedger, Outcomes
 from aisim_gym.envs.step_outcome import StepOutcome
+from aisim_gym.fleet.readings import FleetNow
 from aisim_gym.fleet.world_state import WorldState
 from aisim_gym.replay import FleetDescription
 
@@ -28,26 +27,31 @@ class EpisodeAccount:
     """
 
     def __init__(self, fleet: FleetDescription, prices: Mapping[str, float]) -> None:
-        """Take a fleet with service levels and the price of a GPU-hour in USD, pool by pool."""
+        """Start at time 0 with nothing paid and nothing counted.
+
+        Args:
+            fleet: With service levels.
+            prices: Of a GPU-hour in USD, pool by pool.
+        """
+        assert fleet.ttft_slo_ms is not None
+        assert fleet.itl_slo_ms is not None
         self._fleet = fleet
         self._prices = prices
-        self.begin_episode()
-
-    def begin_episode(self) -> None:
-        """Start at time 0 with nothing paid and nobody counted."""
-        assert self._fleet.ttft_slo_ms is not None
-        assert self._fleet.itl_slo_ms is not None
-        self._ledger = OutcomeLedger(self._fleet.ttft_slo_ms, self._fleet.itl_slo_ms)
+        self._ledger = OutcomeLedger(fleet.ttft_slo_ms, fleet.itl_slo_ms)
         self._settled_ms = 0.0
         self.paid = Paid(0.0, 0.0)
         self.totals = Outcomes()
 
+    def count(self, state: WorldState) -> tuple[Outcomes, FleetNow]:
+        """Return what became of the requests since the last call, and the fleet now."""
+        return self._ledger.count_step(state)
+
     def settle(
         self,
         state: WorldState,
+        outcomes: Outcomes,
         now: FleetNow,
         churn: int,
-        load: Load,
         *,
         is_over: bool = False,
         is_stuck: bool = False,
@@ -56,14 +60,13 @@ class EpisodeAccount:
 
         Args:
             state: Of the replay.
-            now: The fleet at this moment.
+            outcomes: What :meth:`count` has returned.
+            now: Likewise.
             churn: Workers by which the action moved the targets.
-            load: The load at this moment.
             is_over: Whether the episode ends here, so that unfinished requests count.
             is_stuck: Whether nothing can move any more, so that requests to come count as well: as
                 arrived, and as violations.
         """
-        outcomes = self._ledger.count_step(state)
         violations = float(outcomes.violations)
         if is_over:
             violations += self._ledger.late_frac_of_unfinished(state)
@@ -85,7 +88,6 @@ class EpisodeAccount:
             overdue_s=outcomes.overdue_s,
             churn=churn,
             in_flight=totals.arrived - totals.completed - totals.rejected,
-            load=load,
         )
         self._settled_ms = now.now_ms
         self.paid = paid

@@ -11,9 +11,10 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from aisim_gym.envs.action import Targets
 from aisim_gym.envs.episode_account import Paid
 from aisim_gym.envs.outcomes import Outcomes
+from aisim_gym.envs.targets import Targets
+from aisim_gym.fleet.readings import kv_frac, kv_tokens
 from aisim_gym.replay import FleetDescription, PoolSnapshot, RoleDescription, ScalingSnapshot
 
 POOL_TICK_DTYPE = np.dtype(
@@ -48,12 +49,9 @@ def pool_load(pool: PoolSnapshot, role: RoleDescription) -> PoolLoad:
     """Return what the latest passes of a pool say about its load."""
     running = sum(fpm.num_prefill_requests + fpm.num_decode_requests for fpm in pool.fpms)
     queued = sum(fpm.num_queued_prefill + fpm.num_queued_decode for fpm in pool.fpms)
-    kv_tokens = sum(
-        fpm.sum_prefill_tokens + fpm.sum_prefill_kv_tokens + fpm.sum_decode_kv_tokens
-        for fpm in pool.fpms
-    )
-    num_workers = max(1, len({fpm.worker_id for fpm in pool.fpms}))
-    return PoolLoad(running, queued, kv_tokens / (num_workers * role.max_kv_tokens))
+    held_tokens = sum(map(kv_tokens, pool.fpms))
+    num_workers = len({fpm.worker_id for fpm in pool.fpms})
+    return PoolLoad(running, queued, kv_frac(held_tokens, num_workers, role.max_kv_tokens))
 
 
 class EpisodeRecord:

@@ -51,7 +51,7 @@ DEFAULT_GENERATOR: Mapping[str, Any] = {
 """15 minutes of chat whose rate swings between 3 and 15 requests/s, with a spike at 8 minutes."""
 
 
-class Episode(NamedTuple):
+class EpisodeTraffic(NamedTuple):
     """The traffic of one episode.
 
     Attributes:
@@ -63,8 +63,8 @@ class Episode(NamedTuple):
     duration_s: float
 
 
-class Part(NamedTuple):
-    """A part of an episode that somebody asked for: from ``start_s`` on, for ``duration_s``."""
+class TrafficSlice(NamedTuple):
+    """A slice of an episode's traffic: from ``start_s`` on, for ``duration_s``."""
 
     start_s: float = 0.0
     duration_s: float = math.inf
@@ -88,17 +88,20 @@ class EpisodeWorkload(Protocol):
         ...
 
     def draw(
-        self, random: np.random.Generator, number: int | None = None, part: Part | None = None
-    ) -> Episode:
+        self,
+        random: np.random.Generator,
+        number: int | None = None,
+        only: TrafficSlice | None = None,
+    ) -> EpisodeTraffic:
         """Return the traffic of an episode.
 
         Args:
             random: Where every random choice comes from.
             number: Which episode; None chooses one at random.
-            part: Play only this part of it, in time from its start.
+            only: Play only this slice of it, in time from its start.
 
         Raises:
-            ValueError: If there is no such episode, or the part begins behind it.
+            ValueError: If there is no such episode, or the slice begins behind it.
         """
         ...
 
@@ -149,8 +152,11 @@ class GeneratedWorkload:
             )
 
     def draw(
-        self, random: np.random.Generator, number: int | None = None, part: Part | None = None
-    ) -> Episode:
+        self,
+        random: np.random.Generator,
+        number: int | None = None,
+        only: TrafficSlice | None = None,
+    ) -> EpisodeTraffic:
         """Return newly generated requests."""
         place = 0 if self._split is None else SPLITS.index(self._split)
         if number is None and place > 0:
@@ -164,8 +170,8 @@ class GeneratedWorkload:
             spec = _generator_spec(draw_values(self._fields, random))
         generator = _generator(spec).model_copy(update={"seed": seed})
         requests = _generate(spec.model_copy(update={"generator": generator}))
-        episode = Episode(requests, generator.duration_s)
-        return episode if part is None else _cut(*episode, part)
+        episode = EpisodeTraffic(requests, generator.duration_s)
+        return episode if only is None else _cut(*episode, only)
 
 
 class FixedWorkload:
@@ -225,17 +231,20 @@ class FixedWorkload:
         yield Lengths(self._requests.input_tokens, self._requests.output_tokens, self._source)
 
     def draw(
-        self, random: np.random.Generator, number: int | None = None, part: Part | None = None
-    ) -> Episode:
-        """Return the requests of a window, or of a part of it."""
+        self,
+        random: np.random.Generator,
+        number: int | None = None,
+        only: TrafficSlice | None = None,
+    ) -> EpisodeTraffic:
+        """Return the requests of a window, or of a slice of it."""
         if number is not None:
             _check_exists(number, len(self._windows))
         episode = self._window(random, number)
-        return episode if part is None else _cut(*episode, part)
+        return episode if only is None else _cut(*episode, only)
 
-    def _window(self, random: np.random.Generator, number: int | None) -> Episode:
+    def _window(self, random: np.random.Generator, number: int | None) -> EpisodeTraffic:
         if self._is_whole:
-            return Episode(self._requests, self._duration_s)
+            return EpisodeTraffic(self._requests, self._duration_s)
         if number is not None:
             start_s, end_s = self._windows[number]
         elif self.num_episodes is not None:
@@ -245,7 +254,7 @@ class FixedWorkload:
         # The last block includes the last arrival.
         until_s = math.inf if end_s == self._duration_s else end_s
         length_s = end_s - start_s if self._episode_s is None else self._episode_s
-        return Episode(self._requests.between(1e3 * start_s, 1e3 * until_s), length_s)
+        return EpisodeTraffic(self._requests.between(1e3 * start_s, 1e3 * until_s), length_s)
 
     def _random_window(self, random: np.random.Generator) -> tuple[float, float]:
         """Return a window that begins anywhere in a block, every beginning equally likely."""
@@ -423,13 +432,13 @@ def _check_exists(number: int, num_episodes: int | None) -> None:
         raise ValueError(f"options.episode: got {number}, expected 0 to {num_episodes - 1}")
 
 
-def _cut(requests: RequestTable, duration_s: float, part: Part) -> Episode:
-    """Return a part of an episode; up to its end means the last arrival included."""
-    if 0.0 < part.start_s >= duration_s:
+def _cut(requests: RequestTable, duration_s: float, only: TrafficSlice) -> EpisodeTraffic:
+    """Return a slice of an episode; up to its end means the last arrival included."""
+    if 0.0 < only.start_s >= duration_s:
         raise ValueError(
-            f"options.start_s: got {part.start_s}, expected less than {duration_s} (seconds of the "
+            f"options.start_s: got {only.start_s}, expected less than {duration_s} (seconds of the "
             "episode)"
         )
-    end_s = min(part.start_s + part.duration_s, duration_s)
+    end_s = min(only.start_s + only.duration_s, duration_s)
     until_s = math.inf if end_s == duration_s else end_s
-    return Episode(requests.between(1e3 * part.start_s, 1e3 * until_s), end_s - part.start_s)
+    return EpisodeTraffic(requests.between(1e3 * only.start_s, 1e3 * until_s), end_s - only.start_s)

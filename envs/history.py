@@ -8,18 +8,11 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from aisim_gym.envs.metrics_entries import EpisodeNow
-from aisim_gym.envs.named_part import has_direct_form, make_part
-from aisim_gym.envs.observation import (
-    Observation,
-    SummaryObservation,
-    WorldObservation,
-    begin_episode,
-)
+from aisim_gym.envs.component import make_component
+from aisim_gym.envs.observation import Observation, SummaryObservation, begin_episode
 from aisim_gym.envs.per_rank import PerRankObservation
-from aisim_gym.envs.step_outcome import StepOutcome
-from aisim_gym.fleet.world import World
-from aisim_gym.replay import FleetDescription, ScalingSnapshot
+from aisim_gym.envs.tick_view import TickView
+from aisim_gym.replay import FleetDescription
 from aisim_gym.spec.argument_checks import check_integer
 
 STACKED: Mapping[str, Callable[..., Observation]] = {
@@ -32,9 +25,8 @@ STACKED: Mapping[str, Callable[..., Observation]] = {
 class Frame(NamedTuple):
     """One observation of the past."""
 
-    at: float  # when, in whatever unit
-    values: NDArray[Any]
-    num_clipped: int
+    at_ms: float
+    values: NDArray[np.float64]
 
 
 class HistoryObservation:
@@ -69,7 +61,7 @@ class HistoryObservation:
         """
         if check_integer("length", length, ">= 1") < 1:
             raise ValueError(f"length: got {length}, expected >= 1")
-        self.of = make_part("of", of, STACKED, fleet, methods=("space", "observe"))
+        self.of = make_component("of", of, STACKED, fleet, methods=("space", "observe"))
         box = self.of.space()
         if not isinstance(box, spaces.Box) or len(box.shape) != 1:
             raise ValueError(
@@ -94,42 +86,15 @@ class HistoryObservation:
         self._frames.clear()
         begin_episode(self.of)
 
-    def observe(self, snapshot: ScalingSnapshot, episode: EpisodeNow) -> NDArray[Any]:
-        """Return the last observations, the present one included, not clipped."""
-        values = np.asarray(self.of.observe(snapshot, episode), np.float64)
+    def observe(self, view: TickView) -> NDArray[np.float64]:
+        """Return the last observations, the present one included."""
+        values = np.array(self.of.observe(view), np.float64)
         if values.shape != self._box.shape:
             raise ValueError(f"of: got shape {values.shape}, expected {self._box.shape}")
-        return self._with(Frame(snapshot.now_ms, values, 0))[0]
-
-    def _with(self, frame: Frame) -> tuple[NDArray[Any], int]:
-        """Remember a frame; return all of them stacked and how many entries are clipped."""
-        frames = self._frames
-        if frames and frames[-1].at == frame.at:
+        frames, frame = self._frames, Frame(view.now_ms, values)
+        if frames and frames[-1].at_ms == frame.at_ms:
             frames.pop()
         elif not frames:
             frames.extend([frame] * (cast(int, frames.maxlen) - 1))
         frames.append(frame)
-        values = np.concatenate([each.values for each in frames])
-        return values, sum(each.num_clipped for each in frames)
-
-
-class WorldHistoryObservation(HistoryObservation):
-    """The same of an observation that can do without a snapshot."""
-
-    def observe_world(
-        self, world: World, horizon_ms: float, step: StepOutcome
-    ) -> tuple[NDArray[Any], int]:
-        """Return the last observations, clipped, and how many of their entries had to be."""
-        of = cast(WorldObservation, self.of)
-        values, num_clipped = of.observe_world(world, horizon_ms, step)
-        return self._with(Frame(float(world.clock.now_ms), values, num_clipped))
-
-
-def make_history(
-    fleet: FleetDescription, length: int = 4, of: str | Mapping[str, Any] | Observation = "summary"
-) -> HistoryObservation:
-    """Return the history, without need of snapshots if the observation it stacks needs none."""
-    history = HistoryObservation(fleet, length, of)
-    if has_direct_form(history.of, "observe", "observe_world"):
-        return WorldHistoryObservation(fleet, length, history.of)
-    return history
+        return np.concatenate([each.values for each in frames])

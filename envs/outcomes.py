@@ -7,12 +7,10 @@ within the ITL limit, bounds included (replay-runtime.md §15.5); every other en
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from aisim_gym.fleet.world import World
+from aisim_gym.fleet.readings import FleetNow, count_outcomes, end_of_arrivals
 from aisim_gym.fleet.world_state import WorldState
-from aisim_gym.kernel import entry_point, kernel
-from aisim_gym.metrics.request_times import REQUEST_COMPLETED, REQUEST_OPEN, RequestRow
+from aisim_gym.metrics.request_times import REQUEST_OPEN
 
 
 class Outcomes(NamedTuple):
@@ -24,7 +22,7 @@ class Outcomes(NamedTuple):
         rejected: Requests that ended otherwise.
         good: Completed requests within both limits.
         overdue_s: Seconds that requests waited for their first token beyond the TTFT limit, summed
-            over requests in the order of their rows.
+            over requests in the order of the table.
     """
 
     arrived: int = 0
@@ -52,34 +50,25 @@ class Outcomes(NamedTuple):
 class OutcomeLedger:
     """Counts every request once, in the step in which it ends.
 
-    Only rows from the oldest open request on are looked at, so a step costs what is in flight.
+    Only requests from the oldest open one on are looked at, so a step costs what is in flight.
     """
 
     def __init__(self, ttft_slo_ms: float, itl_slo_ms: float) -> None:
         """Start at time 0 with nothing counted."""
         self._ttft_slo_ms = float(ttft_slo_ms)
         self._itl_slo_ms = float(itl_slo_ms)
-        self._first = 0  # rows before it are counted
-        self._is_counted = np.zeros(0, np.bool_)  # by row
+        self._first = 0  # requests before it are counted
+        self._is_counted = np.zeros(0, np.bool_)  # by request
         self._num_arrived = 0
         self._now_ms = 0.0
 
-    def count_step(self, state: WorldState) -> Outcomes:
-        """Return what happened since the last call."""
+    def count_step(self, state: WorldState) -> tuple[Outcomes, FleetNow]:
+        """Return what happened since the last call, and the fleet now."""
         if len(self._is_counted) < len(state.world.requests):
             is_counted = np.zeros(len(state.world.requests), np.bool_)
             is_counted[: len(self._is_counted)] = self._is_counted
             self._is_counted = is_counted
-        arrived_before = self._num_arrived
-        (
-            self._first,
-            self._num_arrived,
-            self._now_ms,
-            completed,
-            rejected,
-            good,
-            overdue_ms,
-        ) = count_outcomes(
+        self._first, num_arrived, completed, rejected, good, overdue_ms, fleet = count_outcomes(
             state.world,
             self._is_counted,
             self._first,
@@ -87,8 +76,10 @@ class OutcomeLedger:
             self._ttft_slo_ms,
             self._itl_slo_ms,
         )
-        arrived = self._num_arrived - arrived_before
-        return Outcomes(arrived, completed, rejected, good, overdue_ms / 1000.0)
+        arrived = num_arrived - self._num_arrived
+        now = FleetNow(*fleet)
+        self._num_arrived, self._now_ms = num_arrived, now.now_ms
+        return Outcomes(arrived, completed, rejected, good, overdue_ms / 1000.0), now
 
     def late_frac_of_unfinished(self, state: WorldState) -> float:
         """Return the violations that arrived but unfinished requests count for (rulings.md 11).
@@ -97,7 +88,7 @@ class OutcomeLedger:
         waiting for (or having waited for) the first token, or the mean gap if the next token came
         now; the worse of the two.
         """
-        rows = np.asarray(state.world.requests)[self._first : _end_of_arrivals(state.world)]
+        rows = np.asarray(state.world.requests)[self._first : end_of_arrivals(state.world)]
         rows = rows[(rows["status"] == REQUEST_OPEN) & (rows["is_arrived"] == 1)]
         now_ms = float(state.world.clock.now_ms)
         has_token = rows["emitted_tokens"] > 0
@@ -106,75 +97,3 @@ class OutcomeLedger:
         gap_ms = (now_ms - first_ms) / np.maximum(rows["emitted_tokens"], 1)
         late = np.maximum(ttft_ratio, gap_ms / self._itl_slo_ms) - 1.0
         return float(np.clip(late, 0.0, 1.0).sum())
-
-
-@entry_point
-def count_outcomes(
-    w: World,
-    is_counted: NDArray[np.bool_],
-    first: int,
-    since_ms: float,
-    ttft_slo_ms: float,
-    itl_slo_ms: float,
-) -> tuple[int, int, float, int, int, int, float]:
-    """Count the requests that ended since the last call.
-
-    Args:
-        w: Only read.
-        is_counted: Shape (requests,), whether a request was counted; modified in place.
-        first: Rows before it are counted.
-        since_ms: Time of the last call.
-        ttft_slo_ms: Limit on the time to the first token.
-        itl_slo_ms: Limit on the mean gap between tokens.
-
-    Returns:
-        The next call's ``first``; requests arrived so far; the time now; of this step completed,
-        rejected and good requests, and the time in ms waited beyond the TTFT limit.
-    """
-    now_ms = float(w.clock.now_ms)
-    completed, rejected, good, overdue_ms = 0, 0, 0, 0.0
-    first_open = first
-    end = _end_of_arrivals(w)
-    for i in range(first, end):
-        request = w.requests[i]
-        if request.is_arrived:
-            due_ms = max(request.arrival_ms + ttft_slo_ms, since_ms)
-            overdue_ms += max(_waits_until_ms(request, now_ms) - due_ms, 0.0)
-        if request.status == REQUEST_OPEN:
-            continue
-        if not is_counted[i]:
-            is_counted[i] = True
-            if request.status == REQUEST_COMPLETED:
-                completed += 1
-                good += int(_is_good(request, ttft_slo_ms, itl_slo_ms))
-            else:
-                rejected += 1
-        if i == first_open:
-            first_open += 1
-    arrived = int(w.clock.arrived_requests)
-    return first_open, arrived, now_ms, completed, rejected, good, float(overdue_ms)
-
-
-@kernel
-def _end_of_arrivals(w: World) -> int:
-    """Return the row behind the last that may have arrived: of a list, what has arrived."""
-    return len(w.requests) if len(w.sessions) > 0 else int(w.clock.next_arrival)
-
-
-@kernel
-def _waits_until_ms(request: RequestRow, now_ms: float) -> float:
-    """Return until when a request waited, or waits, for its first token."""
-    if request.emitted_tokens > 0:
-        return request.first_token_ms
-    return now_ms if request.status == REQUEST_OPEN else request.terminal_ms
-
-
-@kernel
-def _is_good(request: RequestRow, ttft_slo_ms: float, itl_slo_ms: float) -> bool:
-    """Return whether a completed request kept both limits; without a token it kept none."""
-    tokens = request.emitted_tokens
-    if tokens == 0 or not request.first_token_ms - request.arrival_ms <= ttft_slo_ms:
-        return False
-    if tokens == 1:
-        return True
-    return (request.last_token_ms - request.first_token_ms) / (tokens - 1) <= itl_slo_ms

@@ -6,13 +6,11 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from aisim_gym.envs.metrics_entries import EpisodeNow, PoolScale, rank_entries, write_ranks
 from aisim_gym.envs.observation import SummaryObservation
 from aisim_gym.envs.pool_scales import most_workers, pool_scales, pools_of, scale_table
-from aisim_gym.envs.step_outcome import StepOutcome
-from aisim_gym.fleet.tables import PREFILL
-from aisim_gym.fleet.world import World
-from aisim_gym.replay import FleetDescription, PoolSnapshot, ScalingSnapshot
+from aisim_gym.envs.tick_view import TickView
+from aisim_gym.fleet.entries import write_ranks
+from aisim_gym.replay import FleetDescription
 
 RANK_ENTRIES = (
     ("reported", "1: the rank finished a pass since the last tick"),
@@ -42,9 +40,7 @@ class PerRankObservation:
 
     Pools are ``prefill`` and ``decode``, or ``workers`` in an aggregated fleet. A pool has
     ``max_workers * dp_size`` rows: active workers by ascending id, ranks of a worker in order, then
-    rows of zeros. Starting and draining workers have no rows, only their numbers in ``fleet``. More
-    active workers than rows, which only an action object that ignores the limits can bring about,
-    are left out from the end and count as clipped entries.
+    rows of zeros. Starting and draining workers have no rows, only their numbers in ``fleet``.
 
     Rows follow each other in one vector, which is what Stable-Baselines3 wants; with ``flat=False``
     it is a matrix, shape (rows, 10).
@@ -65,61 +61,53 @@ class PerRankObservation:
             raise TypeError(f"flat: got {flat!r}, expected True or False")
         self._flat = flat
         self._summary = SummaryObservation(fleet)
-        self._scales = pool_scales(fleet)
-        self._scale_table = scale_table(self._scales)
+        self._scale_table = scale_table(pool_scales(fleet))
         self._rows = {
             name: most_workers(fleet, pool) * role.dp_size
             for name, (pool, role) in pools_of(fleet).items()
         }
+        self._first_rows = np.cumsum([0, *self._rows.values()], dtype=np.int64)
+        assert fleet.ttft_slo_ms is not None
+        assert fleet.itl_slo_ms is not None
+        self._slo_ms = (float(fleet.ttft_slo_ms), float(fleet.itl_slo_ms))
         names, units = zip(*RANK_ENTRIES, strict=True)
         self.names = {"fleet": self._summary.names, **dict.fromkeys(self._rows, names)}
         self.units = {"fleet": self._summary.units, **dict.fromkeys(self._rows, units)}
 
     def space(self) -> spaces.Dict:
         """Return the spaces by key."""
-        parts: dict[str, spaces.Space[Any]] = {"fleet": self._summary.space()}
+        by_key: dict[str, spaces.Space[Any]] = {"fleet": self._summary.space()}
         for name, rows in self._rows.items():
             shape = self._shaped(np.empty((rows, len(RANK_ENTRIES)))).shape
-            parts[name] = spaces.Box(0.0, 1.0, shape, np.float32)
-            parts[f"{name}_mask"] = spaces.MultiBinary(rows)
-        return spaces.Dict(parts)
+            by_key[name] = spaces.Box(0.0, 1.0, shape, np.float32)
+            by_key[f"{name}_mask"] = spaces.MultiBinary(rows)
+        return spaces.Dict(by_key)
 
-    def observe(self, snapshot: ScalingSnapshot, episode: EpisodeNow) -> dict[str, Any]:
-        """Return vector, matrices and masks, not clipped."""
-        seen: dict[str, Any] = {"fleet": self._summary.observe(snapshot, episode)}
-        for (name, rows), scale in zip(self._rows.items(), self._scales, strict=True):
-            pool = snapshot.prefill if scale.pool_id == PREFILL else snapshot.decode
-            ranks = _rank_rows(pool, scale)
-            table = np.zeros((rows, len(RANK_ENTRIES)))
-            table[: len(ranks)] = ranks[:rows]
-            seen[name] = self._shaped(table)
-            seen[f"{name}_mask"] = np.arange(rows) < len(ranks)
+    def observe(self, view: TickView) -> dict[str, Any]:
+        """Return vector, tables and masks."""
+        first_rows, step = self._first_rows, view.step
+        summary = np.empty(len(self._summary.names))
+        ranks = np.zeros((first_rows[-1], len(RANK_ENTRIES)))
+        mask = np.zeros(first_rows[-1], np.int8)
+        write_ranks(
+            view.world,
+            self._scale_table,
+            *self._slo_ms,
+            step.mean_overdue,
+            step.bad_frac,
+            view.horizon_ms,
+            summary,
+            first_rows,
+            ranks,
+            mask,
+        )
+        seen: dict[str, Any] = {"fleet": summary}
+        first = 0
+        for name, rows in self._rows.items():
+            seen[name] = self._shaped(ranks[first : first + rows])
+            seen[f"{name}_mask"] = mask[first : first + rows]
+            first += rows
         return seen
-
-    def observe_world(
-        self, world: World, horizon_ms: float, step: StepOutcome
-    ) -> tuple[dict[str, Any], int]:
-        """Return the same, clipped, and how many entries had to be."""
-        values, num_clipped = self._summary.observe_world(world, horizon_ms, step)
-        seen: dict[str, Any] = {"fleet": values}
-        for k, (name, rows) in enumerate(self._rows.items()):
-            table = np.zeros((rows, len(RANK_ENTRIES)), np.float32)
-            mask = np.zeros(rows, np.int8)
-            num_clipped += write_ranks(world, self._scale_table, k, table, mask)
-            seen[name], seen[f"{name}_mask"] = self._shaped(table), mask
-        return seen, num_clipped
 
     def _shaped(self, table: NDArray[Any]) -> NDArray[Any]:
         return table.reshape(-1) if self._flat else table
-
-
-def _rank_rows(pool: PoolSnapshot, scale: PoolScale) -> list[tuple[float, ...]]:
-    """Return the entries of each rank of the active workers."""
-    reports = {(fpm.worker_id, fpm.dp_rank): fpm for fpm in pool.fpms}
-    silent = (0.0,) * len(RANK_ENTRIES)
-    rows = []
-    for worker_id in pool.active_ids:
-        for dp_rank in range(int(scale.dp_size)):
-            fpm = reports.get((worker_id, dp_rank))
-            rows.append(silent if fpm is None else rank_entries(fpm, scale))
-    return rows

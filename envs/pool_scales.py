@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from aisim_gym.envs.metrics_entries import PoolScale
+from aisim_gym.fleet.readings import PoolScale
 from aisim_gym.fleet.tables import DECODE, PREFILL
 from aisim_gym.replay import FleetDescription, Pool, RoleDescription
 

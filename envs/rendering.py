@@ -7,11 +7,11 @@ import numpy as np
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
-from aisim_gym.envs.action import Targets
 from aisim_gym.envs.episode_account import Paid
 from aisim_gym.envs.episode_record import EpisodeRecord
 from aisim_gym.envs.outcomes import Outcomes
 from aisim_gym.envs.render_window import Window
+from aisim_gym.envs.targets import Targets
 from aisim_gym.replay import FleetDescription, ScalingSnapshot
 
 if TYPE_CHECKING:
@@ -20,6 +20,18 @@ if TYPE_CHECKING:
 RENDER_MODES = ("human", "rgb_array", "ansi")
 RENDER_FPS = 4
 PICTURE_MODES = ("human", "rgb_array")
+
+
+def checked_mode(render_mode: str | None) -> str | None:
+    """Return a render mode.
+
+    Raises:
+        ValueError: If there is no such mode.
+    """
+    if render_mode is not None and render_mode not in RENDER_MODES:
+        allowed = ", ".join(RENDER_MODES)
+        raise ValueError(f"render_mode: got {render_mode!r}, expected None or one of: {allowed}")
+    return render_mode
 
 
 def modes_of(render_mode: str | None) -> list[str]:

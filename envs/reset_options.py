@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from aisim_gym.envs.episode_workload import Part
+from aisim_gym.envs.episode_workload import TrafficSlice
 from aisim_gym.spec.argument_checks import check_integer, check_number
 from aisim_gym.spec.wording import closest
 
@@ -15,13 +15,13 @@ class ResetOptions(NamedTuple):
     Attributes:
         episode: Number of the episode, or None.
         trace: Path of a trace to play instead of the workload, or None.
-        part: The part of the traffic to play, or None.
+        only: The slice of the traffic to play, or None.
         workers: Field of the fleet spec -> workers at the start, for the pools that are named.
     """
 
     episode: int | None
     trace: Any
-    part: Part | None
+    only: TrafficSlice | None
     workers: Mapping[str, int]
 
 
@@ -56,7 +56,7 @@ def read_options(
     return ResetOptions(
         episode=None if episode is None else int(episode),
         trace=options.get("trace"),
-        part=_part(options),
+        only=_slice(options),
         workers={
             field: check_integer(f"options.{name}", options[name], "")
             for name, field in worker_options.items()
@@ -65,7 +65,7 @@ def read_options(
     )
 
 
-def _part(options: Mapping[str, Any]) -> Part | None:
+def _slice(options: Mapping[str, Any]) -> TrafficSlice | None:
     if "start_s" not in options and "duration_s" not in options:
         return None
     start_s = check_number("options.start_s", options.get("start_s", 0.0), ">= 0")
@@ -74,4 +74,4 @@ def _part(options: Mapping[str, Any]) -> Part | None:
         raise ValueError(f"options.start_s: got {start_s}, expected a finite number >= 0")
     if not duration_s > 0.0:
         raise ValueError(f"options.duration_s: got {duration_s}, expected > 0")
-    return Part(start_s, duration_s)
+    return TrafficSlice(start_s, duration_s)

@@ -1,10 +1,10 @@
 """Rewards: from what happened in a step to named terms whose sum is the reward.
 
-A reward is a callable that takes a :class:`StepOutcome` and returns its terms; they appear in
-``info`` as ``reward_<name>``, so the names must be the same in every step. It may also have a
-method ``costs(step)``: what is to be limited rather than weighed. Costs appear in ``info`` as
-``cost_<name>`` and their sum as ``cost``, where algorithms for constrained problems look for it.
-What a method ``details(step)`` returns appears there as it is.
+A reward is a callable that takes a :class:`TickView` and returns its terms; ``view.step`` says what
+happened in the step. The terms appear in ``info`` as ``reward_<name>``, so the names must be the
+same in every step. It may also have a method ``costs(view)``: what is to be limited rather than
+weighed. Costs appear in ``info`` as ``cost_<name>`` and their sum as ``cost``, where algorithms for
+constrained problems look for it. What a method ``details(view)`` returns appears there as it is.
 
 =========================  ========================================================================
 name                       class
@@ -24,9 +24,9 @@ Example: good requests, less the GPUs they took.
     >>> class GoodRequests:
     ...     def __init__(self, gpu_hour_cost):
     ...         self.gpu_hour_cost = gpu_hour_cost
-    ...     def __call__(self, step):
-    ...         cost = self.gpu_hour_cost * step.gpu_hours
-    ...         return {"good": 0.01 * step.good, "gpus": -cost}
+    ...     def __call__(self, view):
+    ...         cost = self.gpu_hour_cost * view.step.gpu_hours
+    ...         return {"good": 0.01 * view.step.good, "gpus": -cost}
     >>> env = gymnasium.make("aisim_gym/Aggregated-v0", reward=GoodRequests(2.0))
     >>> observation, info = env.reset(seed=1)
     >>> _, reward, _, _, info = env.step(env.action_space.sample())
@@ -38,10 +38,10 @@ Example: good requests, less the GPUs they took.
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
-from aisim_gym.envs.named_part import make_part
-from aisim_gym.envs.step_outcome import StepOutcome
+from aisim_gym.envs.component import make_component
+from aisim_gym.envs.tick_view import TickView
 from aisim_gym.replay import FleetDescription
 from aisim_gym.spec.argument_checks import check_number
 
@@ -49,19 +49,19 @@ from aisim_gym.spec.argument_checks import check_number
 class Reward(Protocol):
     """What an environment needs from its reward object."""
 
-    def __call__(self, step: StepOutcome) -> Mapping[str, float]:
-        """Return the terms of the reward by name."""
+    def __call__(self, view: TickView) -> Mapping[str, float]:
+        """Return the terms of the reward by name, for the step that ``view`` is the end of."""
         ...
 
 
-def reward_terms(reward: Reward, step: StepOutcome) -> dict[str, float]:
+def reward_terms(reward: Reward, view: TickView) -> dict[str, float]:
     """Return the terms of a reward.
 
     Raises:
         TypeError: If it returns no mapping, or a term is no number.
         ValueError: If a term is not finite.
     """
-    given = reward(step)
+    given = reward(view)
     if not isinstance(given, Mapping):
         raise TypeError(
             f"reward: got {given!r}, expected a mapping from the names of its terms to numbers, "
@@ -70,22 +70,22 @@ def reward_terms(reward: Reward, step: StepOutcome) -> dict[str, float]:
     return _finite("reward", given)
 
 
-def reward_info(reward: Reward, step: StepOutcome) -> dict[str, float]:
+def reward_info(reward: Reward, view: TickView) -> dict[str, float]:
     """Return what a reward has to say in ``info`` beside its terms: nothing, in most cases.
 
     That is its costs, as ``cost_<name>``, with their sum, as ``cost``; and its details as they are.
     """
-    costs = _finite("cost", _told(reward, "costs", step))
+    costs = _finite("cost", _told(reward, "costs", view))
     info = {f"cost_{name}": cost for name, cost in costs.items()}
     if info:
         info["cost"] = math.fsum(info.values())
-    return info | _finite("detail", _told(reward, "details", step))
+    return info | _finite("detail", _told(reward, "details", view))
 
 
-def _told(reward: Reward, method: str, step: StepOutcome) -> Mapping[str, float]:
+def _told(reward: Reward, method: str, view: TickView) -> Mapping[str, float]:
     """Return what an optional method of a reward returns, nothing if it has none."""
-    tell: Callable[[StepOutcome], Mapping[str, float]] | None = getattr(reward, method, None)
-    return {} if tell is None else tell(step)
+    tell: Callable[[TickView], Mapping[str, float]] | None = getattr(reward, method, None)
+    return {} if tell is None else tell(view)
 
 
 def _finite(what: str, given: Mapping[str, float]) -> dict[str, float]:
@@ -117,12 +117,9 @@ class NamedReward:
     """Base of the named rewards: every parameter is a finite number >= 0.
 
     Attributes:
-        reads_load: Whether ``step.load`` has to be filled in, which costs a few microseconds; it is
-            for a reward that does not say so.
         fleet: Knows the limits on latencies.
     """
 
-    reads_load: ClassVar[bool] = False
     fleet: FleetDescription = field(repr=False)
 
     def __post_init__(self) -> None:
@@ -159,8 +156,9 @@ class CostSloReward(NamedReward):
     overdue_weight: float = 0.0
     churn_weight: float = 0.001
 
-    def __call__(self, step: StepOutcome) -> Mapping[str, float]:
+    def __call__(self, view: TickView) -> Mapping[str, float]:
         """Return the four terms."""
+        step = view.step
         return {
             "gpus": -self.gpu_hour_weight * step.gpu_usd,
             "violations": -self.violation_weight * step.violations,
@@ -190,8 +188,9 @@ class GoodputReward(NamedReward):
 
     weight: float = 0.01
 
-    def __call__(self, step: StepOutcome) -> Mapping[str, float]:
+    def __call__(self, view: TickView) -> Mapping[str, float]:
         """Return the one term."""
+        step = view.step
         if step.gpu_hours == 0.0:
             return {"goodput": 0.0}
         hours = step.duration_s / 3600.0
@@ -220,16 +219,16 @@ class ConstrainedReward(NamedReward):
     gpu_hour_weight: float = 1.0
     churn_weight: float = 0.001
 
-    def __call__(self, step: StepOutcome) -> Mapping[str, float]:
+    def __call__(self, view: TickView) -> Mapping[str, float]:
         """Return the two terms."""
         return {
-            "gpus": -self.gpu_hour_weight * step.gpu_usd,
-            "churn": -self.churn_weight * step.churn,
+            "gpus": -self.gpu_hour_weight * view.step.gpu_usd,
+            "churn": -self.churn_weight * view.step.churn,
         }
 
-    def costs(self, step: StepOutcome) -> Mapping[str, float]:
+    def costs(self, view: TickView) -> Mapping[str, float]:
         """Return the violations."""
-        return {"violations": float(step.violations)}
+        return {"violations": float(view.step.violations)}
 
 
 @dataclass(frozen=True)
@@ -264,16 +263,16 @@ class LagrangianReward(ConstrainedReward):
         if self.allowed_frac > 1.0:
             raise ValueError(f"allowed_frac: got {self.allowed_frac}, expected 0..1")
 
-    def __call__(self, step: StepOutcome) -> Mapping[str, float]:
+    def __call__(self, view: TickView) -> Mapping[str, float]:
         """Return the three terms."""
-        terms = super().__call__(step)
-        return {**terms, "constraint": -self.multiplier * self.costs(step)["excess"]}
+        terms = super().__call__(view)
+        return {**terms, "constraint": -self.multiplier * self.costs(view)["excess"]}
 
-    def costs(self, step: StepOutcome) -> Mapping[str, float]:
+    def costs(self, view: TickView) -> Mapping[str, float]:
         """Return by how many requests the violations exceed what is allowed."""
-        return {"excess": step.violations - self.allowed_frac * step.arrived}
+        return {"excess": view.step.violations - self.allowed_frac * view.step.arrived}
 
-    def details(self, step: StepOutcome) -> Mapping[str, float]:
+    def details(self, view: TickView) -> Mapping[str, float]:
         """Return the multiplier."""
         return {"multiplier": self.multiplier}
 
@@ -299,7 +298,6 @@ class FirmReward(NamedReward):
         alpha: Weight of the latencies, 0..1.
     """
 
-    reads_load: ClassVar[bool] = True
     alpha: float = 0.5
 
     def __post_init__(self) -> None:
@@ -308,24 +306,25 @@ class FirmReward(NamedReward):
         if self.alpha > 1.0:
             raise ValueError(f"alpha: got {self.alpha}, expected 0..1")
 
-    def __call__(self, step: StepOutcome) -> Mapping[str, float]:
+    def __call__(self, view: TickView) -> Mapping[str, float]:
         """Return the two terms."""
-        used = step.load.kv_frac + step.load.batch_frac
+        used = view.load.kv_frac + view.load.batch_frac
         return {
-            "preserved": self.alpha * self._kept(step) * 2.0,
+            "preserved": self.alpha * self._kept(view) * 2.0,
             "utilisation": (1.0 - self.alpha) * used,
         }
 
-    def _kept(self, step: StepOutcome) -> float:
-        if step.completed == 0 and step.overdue_s > 0.0:
+    def _kept(self, view: TickView) -> float:
+        load = view.load
+        if view.step.completed == 0 and view.step.overdue_s > 0.0:
             return 0.0
         assert self.fleet.ttft_slo_ms is not None
         assert self.fleet.itl_slo_ms is not None
         kept = 1.0
-        if step.load.ttft_ms > 0.0:
-            kept = min(kept, self.fleet.ttft_slo_ms / step.load.ttft_ms)
-        if step.load.itl_ms > 0.0:
-            kept = min(kept, self.fleet.itl_slo_ms / step.load.itl_ms)
+        if load.ttft_ms > 0.0:
+            kept = min(kept, self.fleet.ttft_slo_ms / load.ttft_ms)
+        if load.itl_ms > 0.0:
+            kept = min(kept, self.fleet.itl_slo_ms / load.itl_ms)
         return kept
 
 
@@ -363,24 +362,24 @@ class ShapedReward:
         check_weight("weight", weight)
         if gamma > 1.0:
             raise ValueError(f"gamma: got {gamma}, expected 0..1")
-        self.of: Reward = make_part("of", of, REWARDS, fleet, methods=("__call__",))
-        self.reads_load: bool = getattr(self.of, "reads_load", True)
+        self.of: Reward = make_component("of", of, REWARDS, fleet, methods=("__call__",))
         self.gamma = float(gamma)
         self.weight = float(weight)
 
-    def __call__(self, step: StepOutcome) -> Mapping[str, float]:
+    def __call__(self, view: TickView) -> Mapping[str, float]:
         """Return the terms of the other reward and the shaping."""
+        step = view.step
         before = step.in_flight - step.arrived + step.completed + step.rejected
         shaping = self.weight * (before - self.gamma * step.in_flight)
-        return {**reward_terms(self.of, step), "shaping": shaping}
+        return {**reward_terms(self.of, view), "shaping": shaping}
 
-    def costs(self, step: StepOutcome) -> Mapping[str, float]:
+    def costs(self, view: TickView) -> Mapping[str, float]:
         """Return the costs of the other reward, none if it has none."""
-        return _told(self.of, "costs", step)
+        return _told(self.of, "costs", view)
 
-    def details(self, step: StepOutcome) -> Mapping[str, float]:
+    def details(self, view: TickView) -> Mapping[str, float]:
         """Return the details of the other reward, likewise."""
-        return _told(self.of, "details", step)
+        return _told(self.of, "details", view)
 
 
 REWARDS: Mapping[str, Callable[..., Reward]] = {

@@ -4,68 +4,33 @@ import copy
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Self
 
 import gymnasium
 import numpy as np
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
-from aisim_gym.envs.action import (
-    ACTIONS,
-    Action,
-    DirectAction,
-    Targets,
-    check_targets,
-    fleet_gpus,
-)
-from aisim_gym.envs.capacity import check_capacity
-from aisim_gym.envs.episode_account import EpisodeAccount
-from aisim_gym.envs.episode_workload import (
-    Episode,
-    EpisodeWorkload,
-    FixedWorkload,
-    make_workload,
-    read_trace,
-)
-from aisim_gym.envs.fleet_choice import (
-    COUNT_FIELDS,
-    Kind,
-    choose_fleet,
-    gpu_hour_prices,
-    read_pass_times,
-)
-from aisim_gym.envs.fleet_now import FleetNow, read_fleet
-from aisim_gym.envs.load import NO_LOAD, LoadReader
-from aisim_gym.envs.named_part import has_direct_form, make_part
+from aisim_gym.envs.action import ACTIONS, Action
+from aisim_gym.envs.component import make_component
+from aisim_gym.envs.episode import Episode
+from aisim_gym.envs.episode_source import EpisodeSource
+from aisim_gym.envs.episode_workload import make_workload
+from aisim_gym.envs.fleet_choice import Kind
+from aisim_gym.envs.fleet_setup import FleetChoice, PerPool, make_fleet_setup, make_limits
 from aisim_gym.envs.observation import Observation
 from aisim_gym.envs.observer import OBSERVATIONS, Observer
 from aisim_gym.envs.render_text import fleet_text
-from aisim_gym.envs.rendering import RENDER_FPS, RENDER_MODES, Renderer, modes_of
-from aisim_gym.envs.reset_options import ResetOptions, read_options
+from aisim_gym.envs.rendering import RENDER_FPS, RENDER_MODES, Renderer, checked_mode, modes_of
+from aisim_gym.envs.reset_options import read_options
 from aisim_gym.envs.reward import REWARDS, Reward, reward_info, reward_terms
-from aisim_gym.envs.step_outcome import NOTHING, StepOutcome
+from aisim_gym.envs.spaces_fit import ActionCheck
+from aisim_gym.envs.step_info import step_info
+from aisim_gym.envs.targets import Targets
+from aisim_gym.envs.tick_view import TickView
 from aisim_gym.envs.time_blocks import Split
-from aisim_gym.errors import ReplayError
-from aisim_gym.fleet.tick import KEEP
-from aisim_gym.replay import (
-    FleetDescription,
-    Pool,
-    Replay,
-    ScalingLimits,
-    ScalingSnapshot,
-    describe_fleet,
-)
-from aisim_gym.replay.snapshot import take_snapshot
-from aisim_gym.spec import AggregatedFleet, FleetSpec, ReplaySpec
-from aisim_gym.spec.argument_checks import check_integer, check_number
+from aisim_gym.replay import FleetDescription, Replay, ScalingSnapshot
 from aisim_gym.workload import RequestTable
-
-GRACE_S = 300.0
-"""Time after the last arrival that the default horizon leaves for the fleet to drain."""
-
-SUCCESS_FRAC = 0.95
-"""Share of good requests from which on an episode is a success."""
 
 
 class ScalingEnv(gymnasium.Env[Any, Any]):
@@ -185,10 +150,10 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         *,
         engine: str | Mapping[str, Any] | None = None,
         fleet: Mapping[str, Any] | None = None,
-        initial_workers: int | Mapping[str, int] | None = None,
+        initial_workers: PerPool | None = None,
         startup_s: float | None = None,
-        min_workers: int | Mapping[str, int] = 1,
-        max_workers: int | Mapping[str, int] = 8,
+        min_workers: PerPool = 1,
+        max_workers: PerPool = 8,
         max_gpus: int | None = None,
         gpu_hour_usd: float | None = None,
         workload: str | Mapping[str, Any] | None = None,
@@ -214,74 +179,55 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
             ValueError: If an argument is not allowed (``SpecError`` if it is in the fleet).
             WorkloadError: If the workload is not valid or holds a request that can never run.
         """
-        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
-            allowed = ", ".join(self.metadata["render_modes"])
-            raise ValueError(
-                f"render_mode: got {render_mode!r}, expected None or one of: {allowed}"
-            )
-        self.render_mode = render_mode
+        self.render_mode = checked_mode(render_mode)
         self.metadata = {**self.metadata, "render_modes": modes_of(render_mode)}
-        _check_slo("ttft_slo_ms", ttft_slo_ms)
-        _check_slo("itl_slo_ms", itl_slo_ms)
-        if not isinstance(max_workers, Mapping):
-            check_integer("max_workers", max_workers, ">= min_workers: it bounds the action space")
-        if not isinstance(capture_details, bool):
-            raise TypeError(f"capture_details: got {capture_details!r}, expected True or False")
-        chosen = choose_fleet(self.kind, fleet, engine, initial_workers, startup_s)
-        self._spec = ReplaySpec.from_data(
-            {
-                "fleet": chosen,
-                "sla": {"ttft_ms": float(ttft_slo_ms), "itl_ms": float(itl_slo_ms)},
-                "capture_per_request": capture_details,
-                "capture_token_gaps": capture_details,
-                "capture_planner_details": capture_details,
-            }
+        setup = make_fleet_setup(
+            FleetChoice(self.kind, fleet, engine, initial_workers, startup_s, gpu_hour_usd),
+            make_limits(tick_s, min_workers, max_workers, max_gpus),
+            ttft_slo_ms=ttft_slo_ms,
+            itl_slo_ms=itl_slo_ms,
+            capture_details=capture_details,
         )
-        if self._spec.fleet.kind != self.kind:
-            raise ValueError(
-                f"fleet.kind: got {self._spec.fleet.kind!r}, expected {self.kind!r} for "
-                f"{type(self).__name__}"
-            )
-        read_pass_times(self._spec.fleet)
-        limits = ScalingLimits(tick_s, min_workers, max_workers, max_gpus)
-        self.fleet_description: FleetDescription = describe_fleet(self._spec, limits)
-        self._renderer = Renderer(render_mode, self.fleet_description)
-        self._check_limits(fleet, initial_workers)
-        prices = gpu_hour_prices(self.kind, chosen, gpu_hour_usd)
-        self._account = EpisodeAccount(self.fleet_description, prices)
-        self._workload = make_workload(
+        traffic = make_workload(
             workload,
             trace,
             requests,
             split=split,
             blocks=blocks,
             episode_s=episode_s,
-            engine_block_size=self._spec.engine_block_size,
+            engine_block_size=setup.spec.engine_block_size,
         )
-        self._check_capacity(self._workload)
-        self._tick_ms = float(tick_s) * 1000.0
-        self._horizon_s = horizon_s
-        self._episode_horizon_ms(self._workload.longest_s)  # refuses one that is too short
+        option_names = {field: option for option, field in self.worker_options.items()}
+        self._setup = setup
+        self._source = EpisodeSource(setup, traffic, tick_s, horizon_s, option_names)
+        self._episode: Episode | None = None
+        self.fleet_description: FleetDescription = setup.description
+        self._renderer = Renderer(render_mode, self.fleet_description)
 
-        described = self.fleet_description
         self._observer = Observer(
-            make_part(
-                "observation", observation, OBSERVATIONS, described, methods=("space", "observe")
-            )
+            self._component("observation", observation, OBSERVATIONS, "space", "observe")
         )
-        self._action: Action = make_part(
-            "action", action, ACTIONS, described, methods=("space", "decode", "encode", "mask")
+        self.action_object: Action = self._component(
+            "action", action, ACTIONS, "space", "decode", "encode", "mask"
         )
-        self.reward_object: Reward = make_part(
-            "reward", reward, REWARDS, described, methods=("__call__",)
-        )
-        self._load_reader = LoadReader(described)
-        self._is_own_action = type(self._action) in ACTIONS.values()  # keeps within the limits
-        self._needs_no_snapshot = has_direct_form(self._action, "decode", "targets_of")
-        self._masks_need_no_snapshot = has_direct_form(self._action, "mask", "mask_of")
+        self.reward_object: Reward = self._component("reward", reward, REWARDS, "__call__")
         self.observation_space = self._observer.space
-        self.action_space = self._action.space()
-        self._replay: Replay | None = None
+        self.action_space = self.action_object.space()
+        self._is_action = ActionCheck(self.action_space)
+
+    def _component(self, kind: str, choice: Any, registry: Any, *methods: str) -> Any:
+        return make_component(kind, choice, registry, self.fleet_description, methods=methods)
+
+    @property
+    def episode(self) -> Episode:
+        """The current episode.
+
+        Raises:
+            ResetNeeded: Before the first reset and after ``close()``.
+        """
+        if self._episode is None:
+            raise ResetNeeded("call reset() first: there is no episode yet")
+        return self._episode
 
     @property
     def replay(self) -> Replay:
@@ -290,20 +236,17 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         Raises:
             ResetNeeded: Before the first reset and after ``close()``.
         """
-        if self._replay is None:
-            raise ResetNeeded("call reset() first: there is no episode yet")
-        return self._replay
+        return self.episode.replay
+
+    @property
+    def view(self) -> TickView:
+        """What observation, action and reward objects see now."""
+        return self.episode.view
 
     @property
     def snapshot(self) -> ScalingSnapshot:
         """What a planner sees now; after the episode, the fleet as it ended."""
-        snapshot = self.replay.snapshot
-        return take_snapshot(self.replay.state) if snapshot is None else snapshot
-
-    @property
-    def action_object(self) -> Action:
-        """What translates between actions and targets."""
-        return self._action
+        return self.view.snapshot
 
     @property
     def observation_object(self) -> Observation:
@@ -313,17 +256,18 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
     @property
     def workers_at_start(self) -> dict[str, int]:
         """Workers at the start of an episode by reset option, prefill first."""
-        return {name: getattr(self._spec.fleet, f) for name, f in self.worker_options.items()}
+        fleet = self._setup.spec.fleet
+        return {name: getattr(fleet, field) for name, field in self.worker_options.items()}
 
     @property
     def longest_episode_s(self) -> float:
         """Time in which requests may arrive in the longest episode."""
-        return self._workload.longest_s
+        return self._source.workload.longest_s
 
     @property
     def num_episodes(self) -> int | None:
         """How many different episodes there are; None without end."""
-        return self._workload.num_episodes
+        return self._source.workload.num_episodes
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -339,37 +283,30 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
             ValueError: If an option is unknown or not allowed.
             WorkloadError: If the trace of an option is not valid or can never run.
         """
-        self.start_episode(*self.draw_episode(seed, options))
-        self._run_to_tick()
+        self.start_episode(self.draw_episode(seed, options))
+        self.episode.run()
         return self.first_observation()
 
     def draw_episode(
         self, seed: int | None = None, options: Mapping[str, Any] | None = None
-    ) -> tuple[Replay, float]:
-        """Return the replay of a new episode and its horizon in ms; the current one goes on."""
+    ) -> Episode:
+        """Return a new episode at time 0; the current one goes on."""
         super().reset(seed=seed)
-        chosen = read_options(options, self.worker_options)
-        fleet = self._initial_fleet(chosen)
-        episode = self._draw_episode(chosen)
-        horizon_ms = self._episode_horizon_ms(episode.duration_s)
-        spec = self._spec.model_copy(update={"fleet": fleet, "max_sim_time_ms": horizon_ms})
-        return Replay(spec, episode.requests, initial_tick_ms=self._tick_ms), horizon_ms
+        return self._source.draw(self.np_random, read_options(options, self.worker_options))
 
-    def start_episode(self, replay: Replay, horizon_ms: float) -> None:
-        """Make what :meth:`draw_episode` returned the current episode: :meth:`reset` so far."""
-        self._replay, self._horizon_ms = replay, horizon_ms
+    def start_episode(self, episode: Episode) -> None:
+        """Make an episode the current one: :meth:`reset` up to where the replay has to run."""
+        self._episode = episode
 
     def first_observation(self) -> tuple[Any, dict[str, Any]]:
         """Return what :meth:`reset` returns, once the replay has run to its first tick."""
-        self._fleet = self._read_fleet()
-        self._account.begin_episode()
-        self._is_over = False
-        self._churn, self._is_refused = 0, False
+        episode = self.episode
+        episode.begin()
         self._observer.begin_episode()
-        observation, num_clipped = self._observe(NOTHING)
-        self._renderer.begin_episode(self._horizon_ms / 1000.0)
-        self._render_tick(self._current_targets())
-        return observation, self._info(NOTHING, {}, num_clipped)
+        observation, num_clipped = self._observer.observe(episode.view)
+        self._renderer.begin_episode(episode.horizon_ms / 1000.0)
+        self._render_tick()
+        return observation, step_info(episode, {}, num_clipped)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Set the targets that ``action`` means and run to the next tick, or to the end.
@@ -381,23 +318,11 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
                 a pool, or a term of the reward is not finite.
             ReplayError: If the replay breaks.
         """
-        self.set_targets(self.read_action(action))
-        self._run_to_tick()
+        targets = self.read_action(action)
+        episode = self.episode
+        episode.answer(targets)
+        episode.run()
         return self.outcome()
-
-    def _run_to_tick(self) -> None:
-        if not self._goes_on:
-            return
-        try:
-            self.replay.run_to_tick()
-        except ReplayError:
-            if not self.replay.is_stuck:
-                raise
-
-    @property
-    def _goes_on(self) -> bool:
-        """Whether the replay can run; it may end, or get stuck, before the first tick."""
-        return not (self.replay.is_done or self.replay.is_stuck)
 
     def read_action(self, action: Any, at: str = "action") -> Targets:
         """Return the targets that ``action`` means; nothing changes yet.
@@ -412,59 +337,24 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
             ValueError: If the action is not in the action space, or an action object returns
                 targets outside the limits of a pool.
         """
-        current = self._current_targets()
-        if self._is_over:
+        episode = self.episode
+        if episode.is_over:
             raise ResetNeeded("step(): the episode is over, call reset()")
-        if self._needs_no_snapshot:
-            targets = cast(DirectAction, self._action).targets_of(action, current)
-            if targets is not None:
-                if self._is_own_action:
-                    return targets
-                return check_targets(targets, self.fleet_description, at)
-        elif self.action_space.contains(action):
-            decoded = self._action.decode(action, self.snapshot)
-            return check_targets(decoded, self.fleet_description, at)
-        raise ValueError(f"{at}: got {action!r}, expected an element of {self.action_space}")
-
-    def set_targets(self, targets: Targets) -> None:
-        """Answer the tick: :meth:`step` up to the point where the replay has to run."""
-        replay, current = self.replay, self._current_targets()
-        self._is_refused = not self._fits_budget(targets)
-        if self._is_refused:
-            targets = current
-        self._targets, self._churn = targets, _distance(targets, current)
-        if self._goes_on:
-            next_ms = min(self._fleet.now_ms + self._tick_ms, self._horizon_ms)
-            prefill = KEEP if targets.prefill is None else targets.prefill
-            replay.answer(prefill, targets.decode, next_ms)
+        if not self._is_action(action):
+            raise ValueError(f"{at}: got {action!r}, expected an element of {self.action_space}")
+        return self._setup.limits.check(self.action_object.decode(action, episode.view), at)
 
     def outcome(self) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Return what :meth:`step` returns, once the replay has run to its next tick or its end."""
-        replay = self.replay
-        if replay.is_stuck:
-            replay.stand_still(self._horizon_ms)
-        self._fleet = self._read_fleet()
-        terminated = replay.is_done and not replay.hit_time_limit
-        truncated = not terminated and (
-            replay.hit_time_limit or replay.is_stuck or self._fleet.now_ms >= self._horizon_ms
-        )
-        self._is_over = terminated or truncated
-        reads_load = getattr(self.reward_object, "reads_load", True)
-        load = self._load_reader.read(replay.state.world) if reads_load else NO_LOAD
-        outcome = self._account.settle(
-            replay.state,
-            self._fleet,
-            self._churn,
-            load,
-            is_over=self._is_over,
-            is_stuck=replay.is_stuck,
-        )
-        terms = reward_terms(self.reward_object, outcome)
-        observation, num_clipped = self._observe(outcome)
-        info = self._info(outcome, terms, num_clipped)
-        info |= reward_info(self.reward_object, outcome)
-        self._render_tick(self._targets)
-        return observation, math.fsum(terms.values()), terminated, truncated, info
+        episode = self.episode
+        episode.settle()
+        view = episode.view
+        terms = reward_terms(self.reward_object, view)
+        observation, num_clipped = self._observer.observe(view)
+        info = step_info(episode, terms, num_clipped)
+        info |= reward_info(self.reward_object, view)
+        self._render_tick()
+        return observation, math.fsum(terms.values()), episode.terminated, episode.truncated, info
 
     def action_masks(self) -> NDArray[np.bool_]:
         """Return which choices of each pool are possible now: flat, prefill first.
@@ -475,9 +365,7 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         Raises:
             ResetNeeded: Before the first reset and after ``close()``.
         """
-        if self._masks_need_no_snapshot:
-            return cast(DirectAction, self._action).mask_of(self._current_targets())
-        return self._action.mask(self.snapshot)
+        return self.action_object.mask(self.view)
 
     def render(self) -> str | NDArray[np.uint8] | None:
         """Show the episode so far.
@@ -499,190 +387,36 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
             )
             return None
         if self.render_mode == "ansi":
-            account = self._account
+            account = self.episode.account
             return fleet_text(self.snapshot, self.fleet_description, account.totals, account.paid)
         return self._renderer.render()
 
     def close(self) -> None:
         """Forget the episode and close its window; ``reset()`` begins a new one."""
-        self._replay = None
+        self._episode = None
         self._renderer.close()
 
     def fork(self) -> Self:
         """Return an independent copy that continues from the same state, random state included."""
         fork = copy.copy(self)
-        fork._replay = None if self._replay is None else self._replay.fork()
-        for name in ("_np_random", "_observer", "_action", "reward_object"):
+        fork._episode = None if self._episode is None else self._episode.fork()
+        for name in ("_np_random", "_observer", "action_object", "reward_object"):
             setattr(fork, name, copy.deepcopy(getattr(self, name)))
-        fork._account = self._account.fork()
         fork._renderer = self._renderer.fork()
         fork.render_mode = fork._renderer.mode
         fork.observation_space = copy.deepcopy(self.observation_space)
         fork.action_space = copy.deepcopy(self.action_space)
         return fork
 
-    def _render_tick(self, targets: Targets) -> None:
-        """Keep what pictures show of a tick; ``targets`` were in force up to it."""
+    def _render_tick(self) -> None:
+        """Keep what pictures show of a tick."""
         if self._renderer.is_recording:
-            in_flight = int(self.replay.state.world.clock.in_flight)
+            episode = self.episode
+            account = episode.account
             self._renderer.add_tick(
                 self.snapshot,
-                targets,
-                in_flight,
-                self._account.paid_until(self._fleet),
-                self._account.totals,
+                episode.targets,
+                episode.view.in_flight,
+                account.paid_until(episode.fleet),
+                account.totals,
             )
-
-    def _check_limits(
-        self,
-        fleet: Mapping[str, Any] | None,
-        initial_workers: int | Mapping[str, int] | None,
-    ) -> None:
-        """Refuse limits that the fleet at its start does not keep."""
-        least, _ = self.fleet_description.limits.of_pool("decode")
-        if self.kind == "agg" and least < 1:
-            raise ValueError(
-                f"min_workers: got {least}, expected >= 1: requests that arrive at an "
-                "aggregated fleet without workers end the replay with an error"
-            )
-        names = {
-            field: "initial_workers" if self.kind == "agg" else f"initial_workers.{pool}"
-            for pool, field in COUNT_FIELDS[self.kind].items()
-        }
-        if initial_workers is None and fleet is not None:
-            names = {field: f"fleet.{field}" for field in names}
-        is_default = initial_workers is None and fleet is None
-        self._check_initial_workers(self._spec.fleet, names, " (the default)" if is_default else "")
-
-    def _check_initial_workers(
-        self, fleet: FleetSpec, names: Mapping[str, str], source: str = ""
-    ) -> None:
-        """Refuse a fleet that is outside the limits at its start.
-
-        Args:
-            fleet: The fleet.
-            names: Field of the fleet -> what the user calls it.
-            source: Where the numbers come from, for messages.
-        """
-        limits = self.fleet_description.limits
-        for field, name in names.items():
-            count = getattr(fleet, field)
-            pool: Pool = "prefill" if "prefill" in field else "decode"
-            least, most = limits.of_pool(pool)
-            if most is None:
-                raise TypeError(
-                    f"max_workers.{pool}: got None, expected an integer >= min_workers ({least}): "
-                    "it bounds the action space"
-                )
-            if not least <= count <= most:
-                raise ValueError(
-                    f"{name}: got {count}{source}, expected {least} (min_workers) to {most} "
-                    "(max_workers)"
-                )
-        if isinstance(fleet, AggregatedFleet):
-            targets = Targets(None, fleet.num_workers)
-        else:
-            targets = Targets(fleet.num_prefill_workers, fleet.num_decode_workers)
-        if not self._fits_budget(targets):
-            raise ValueError(
-                f"max_gpus: got {limits.max_gpus}, expected at least the "
-                f"{fleet_gpus(targets, self.fleet_description)} GPUs of the fleet at its start"
-            )
-
-    def _fits_budget(self, targets: Targets) -> bool:
-        max_gpus = self.fleet_description.limits.max_gpus
-        return max_gpus is None or fleet_gpus(targets, self.fleet_description) <= max_gpus
-
-    def _check_capacity(self, workload: EpisodeWorkload) -> None:
-        for lengths in workload.lengths():
-            check_capacity(self._spec.fleet, lengths)
-
-    def _draw_episode(self, options: ResetOptions) -> Episode:
-        workload = self._workload
-        if options.trace is not None:
-            path, table = read_trace(options.trace)
-            workload = FixedWorkload(table, path)
-            self._check_capacity(workload)
-        return workload.draw(self.np_random, options.episode, options.part)
-
-    def _episode_horizon_ms(self, duration_s: float) -> float:
-        """Return the time at which an episode is truncated."""
-        horizon_s = self._horizon_s
-        if horizon_s is not None:
-            horizon_s = check_number("horizon_s", horizon_s, "larger than tick_s, or None")
-        else:
-            horizon_s = max(duration_s + GRACE_S, 2.0 * self._tick_ms / 1000.0)
-        if not (math.isfinite(horizon_s) and horizon_s * 1000.0 > self._tick_ms):
-            raise ValueError(
-                f"horizon_s: got {horizon_s}, expected a finite number larger than tick_s "
-                f"({self._tick_ms / 1000.0})"
-            )
-        return horizon_s * 1000.0
-
-    def _initial_fleet(self, options: ResetOptions) -> FleetSpec:
-        if not options.workers:
-            return self._spec.fleet
-        fleet = self._spec.fleet.model_copy(update=dict(options.workers))
-        names = {field: f"options.{option}" for option, field in self.worker_options.items()}
-        self._check_initial_workers(fleet, names)
-        return fleet
-
-    def _current_targets(self) -> Targets:
-        """Return the targets that change nothing.
-
-        Raises:
-            ResetNeeded: If there is no episode.
-        """
-        _ = self.replay  # what was read of an episode outlives close()
-        return Targets(None if self.kind == "agg" else self._fleet.prefill, self._fleet.decode)
-
-    def _read_fleet(self) -> FleetNow:
-        return FleetNow(*read_fleet(self.replay.state.world))
-
-    def _observe(self, outcome: StepOutcome) -> tuple[Any, int]:
-        """Return the observation, and how many of its entries had to be clipped."""
-        return self._observer.observe(self.replay, self._horizon_ms, outcome)
-
-    def _info(
-        self, outcome: StepOutcome, terms: dict[str, float], num_clipped: int
-    ) -> dict[str, Any]:
-        paid, totals = self._account.paid, self._account.totals
-        info: dict[str, Any] = {
-            "now_s": self._fleet.now_ms / 1000.0,
-            "duration_s": outcome.duration_s,
-            "gpu_hours": outcome.gpu_hours,
-            "gpu_usd": outcome.gpu_usd,
-            "arrived": outcome.arrived,
-            "completed": outcome.completed,
-            "rejected": outcome.rejected,
-            "good": outcome.good,
-            "violations": outcome.violations,
-            "overdue_s": outcome.overdue_s,
-            "churn": outcome.churn,
-            "action_refused": int(self._is_refused),
-            "is_stuck": int(self.replay.is_stuck),
-            "obs_clipped": num_clipped,
-            "total_gpu_hours": paid.gpu_hours,
-            "total_gpu_usd": paid.gpu_usd,
-            "total_arrived": totals.arrived,
-            "total_completed": totals.completed,
-            "total_rejected": totals.rejected,
-            "total_good": totals.good,
-            "is_success": totals.good >= SUCCESS_FRAC * totals.arrived,
-        }
-        for name, value in terms.items():
-            info[f"reward_{name}"] = value
-        return info
-
-
-def _check_slo(name: str, limit_ms: object) -> None:
-    """Refuse a limit that is no finite number > 0; rewards and observations divide by it."""
-    limit = check_number(name, limit_ms, "> 0 and finite (ms)")
-    if not (math.isfinite(limit) and limit > 0.0):
-        raise ValueError(f"{name}: got {limit_ms}, expected > 0 and finite (ms)")
-
-
-def _distance(targets: Targets, current: Targets) -> int:
-    """Return by how many workers the targets move."""
-    prefill = abs((targets.prefill or 0) - (current.prefill or 0))
-    return prefill + abs(targets.decode - current.decode)

@@ -11,7 +11,7 @@ from typing import Any
 
 import gymnasium
 
-from aisim_gym.envs.page_parts import (
+from aisim_gym.envs.page_sections import (
     manual_sections,
     markdown_table,
     observation_table,
@@ -48,7 +48,7 @@ def scenario_page(scenario: Scenario, measured: Mapping[str, Any] | None) -> str
     assert isinstance(env, ScalingEnv)
     manual = manual_sections(ScalingEnv)
     general = type(env).__name__.removesuffix("Env") + "-v0"
-    parts = [
+    sections = [
         f"# {scenario.id.split('/')[1]}",
         f"{scenario.summary} {scenario.challenge}",
         overview(scenario.id, env),
@@ -80,7 +80,7 @@ def scenario_page(scenario: Scenario, measured: Mapping[str, Any] | None) -> str
         "## Version History",
         "* v0: the first version.",
     ]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(sections) + "\n"
 
 
 def _fleet_text(scenario: Scenario, env: ScalingEnv) -> str:

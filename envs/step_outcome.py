@@ -2,11 +2,9 @@
 
 from typing import NamedTuple
 
-from aisim_gym.envs.load import NO_LOAD, Load
-
 
 class StepOutcome(NamedTuple):
-    """What happened since the previous reward; the first step includes the time before it.
+    """What happened since the previous tick; the first step includes the time before it.
 
     Attributes:
         duration_s: Simulated time.
@@ -21,7 +19,6 @@ class StepOutcome(NamedTuple):
         overdue_s: Request-seconds waited for a first token beyond the TTFT limit.
         churn: Workers by which the action moved the targets, both pools together.
         in_flight: Requests that arrived and did not end yet, at the end of the step.
-        load: Latencies and utilisation at the end of the step.
     """
 
     duration_s: float
@@ -35,7 +32,6 @@ class StepOutcome(NamedTuple):
     overdue_s: float
     churn: int
     in_flight: int
-    load: Load
 
     @property
     def mean_overdue(self) -> float:
@@ -49,5 +45,5 @@ class StepOutcome(NamedTuple):
         return (ended - self.good) / ended if ended else 0.0
 
 
-NOTHING = StepOutcome(0.0, 0.0, 0.0, 0, 0, 0, 0, 0.0, 0.0, 0, 0, NO_LOAD)
+NOTHING = StepOutcome(0.0, 0.0, 0.0, 0, 0, 0, 0, 0.0, 0.0, 0, 0)
 """Outcome of no step at all: what an observation is given at the start of an episode."""

@@ -149,9 +149,9 @@ class ScalingVectorEnv(SyncVectorEnv):
         targets = [self._env(i).read_action(chosen[i], f"actions[{i}]") for i in going_on]
         drawn = [self._env(i).draw_episode() for i in ended]
         for i, wanted in zip(going_on, targets, strict=True):
-            self._env(i).set_targets(wanted)
+            self._env(i).episode.answer(wanted)
         for i, episode in zip(ended, drawn, strict=True):
-            self._env(i).start_episode(*episode)
+            self._env(i).start_episode(episode)
             self._num_steps[i] = 0
         self._run([*going_on, *ended])
 
@@ -193,7 +193,7 @@ class ScalingVectorEnv(SyncVectorEnv):
         """Begin episodes, keep their first observations and return their infos."""
         drawn = [self._env(i).draw_episode(seeds[i], options) for i in which]
         for i, episode in zip(which, drawn, strict=True):
-            self._env(i).start_episode(*episode)
+            self._env(i).start_episode(episode)
             self._num_steps[i] = 0
         self._run(which)
         infos = {}

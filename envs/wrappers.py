@@ -7,7 +7,6 @@ import numpy as np
 from gymnasium.utils import RecordConstructorArgs
 from numpy.typing import NDArray
 
-from aisim_gym.envs.action import current_targets
 from aisim_gym.envs.scaling_env import ScalingEnv
 from aisim_gym.spec.argument_checks import check_integer
 
@@ -16,7 +15,7 @@ class ActionCooldown(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArg
     """Keeps the targets for some ticks after an action has moved them.
 
     While it lasts, actions are replaced by the one that changes nothing (``info["action_held"]`` is
-    1), and ``action_masks()`` leaves only that one. Every held step builds a snapshot.
+    1), and ``action_masks()`` leaves only that one.
 
     Example:
         >>> import gymnasium
@@ -78,6 +77,5 @@ class ActionCooldown(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArg
         return held
 
     def _holding_action(self) -> Any:
-        snapshot = self._base.snapshot
-        targets = current_targets(snapshot, len(self._base.worker_options))
-        return self._base.action_object.encode(targets, snapshot)
+        view = self._base.view
+        return self._base.action_object.encode(view.targets, view)

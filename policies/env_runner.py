@@ -4,8 +4,8 @@ from typing import Any, NamedTuple, Protocol
 
 import gymnasium
 
-from aisim_gym.envs.action import Targets, current_targets
 from aisim_gym.envs.scaling_env import ScalingEnv
+from aisim_gym.envs.targets import Targets
 from aisim_gym.replay import ScalingDecision, ScalingPolicy
 
 
@@ -71,14 +71,14 @@ class EnvPolicy:
 
         The planner looks at the snapshot there; ``observation`` is not used.
         """
-        snapshot = self._env.snapshot
+        view = self._env.view
         if self._wanted is None:
-            self._wanted = current_targets(snapshot, len(self._env.worker_options))
+            self._wanted = view.targets
         if self._is_asked:
-            decision = ScalingDecision.of(self._policy.on_tick(snapshot))
+            decision = ScalingDecision.of(self._policy.on_tick(view.snapshot))
             self._is_asked = decision.next_tick_ms is not None
             self._wanted = _changed(self._wanted, decision)
-        return self._env.action_object.encode(self._wanted, snapshot)
+        return self._env.action_object.encode(self._wanted, view)
 
 
 def run_policy_in_env(

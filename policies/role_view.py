@@ -8,6 +8,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from aisim_gym.fleet.readings import kv_tokens, prefill_kv_tokens
 from aisim_gym.policies.length_memory import LengthMemory
 from aisim_gym.replay import (
     FleetDescription,
@@ -127,7 +128,7 @@ class RoleObserver:
     def _rank_signals(self, fpm: ForwardPassMetrics) -> WorkerSignals:
         """Return the table of §0.2 for one record."""
         max_kv = self._description.max_kv_tokens / self._description.dp_size
-        prefill_kv = fpm.sum_prefill_tokens + fpm.sum_prefill_kv_tokens
+        prefill_kv = prefill_kv_tokens(fpm)
         prefill_conc = fpm.num_prefill_requests + fpm.num_queued_prefill
         decode_conc = fpm.num_decode_requests + fpm.num_queued_decode
         decode_kv_all = fpm.sum_decode_kv_tokens + fpm.sum_queued_decode_kv_tokens
@@ -150,7 +151,7 @@ class RoleObserver:
                 fpm.num_queued_prefill + fpm.num_queued_decode,
                 prefill_conc + decode_conc,
                 fpm.sum_queued_prefill_tokens,
-                fpm.sum_decode_kv_tokens + prefill_kv,
+                kv_tokens(fpm),
                 decode_kv_all + fpm.sum_queued_prefill_tokens,
             ),
         }[self.role]

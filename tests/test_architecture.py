@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from support.source_tree import module_files
+from support.source_tree import ROOT, module_files
 
 LAYERS = (
     (
@@ -189,6 +189,45 @@ def test_importing_the_package_is_light(tmp_path: Path) -> None:
     output = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True).stdout
     heavy = {"gymnasium", "matplotlib", "numba", "numpy", "pydantic", "rich", "typer"}
     assert not heavy & set(json.loads(output))
+
+
+def test_no_two_classes_share_a_name() -> None:
+    homes: dict[str, list[str]] = {}
+    for module, path in module_files().items():
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(module)
+    assert {name: modules for name, modules in homes.items() if len(modules) > 1} == {}
+
+
+NOT_INSTALLED = """
+import sys
+sys.path[:0] = sys.argv[1].split("\\n")
+from aisim_gym.kernel_folder import kernel_sources
+assert len(kernel_sources()) > 50
+try:
+    exec(sys.argv[2])
+except ImportError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import aisim_gym.envs",
+        "from aisim_gym.policies import make_policy",
+        "import gymnasium; gymnasium.make('aisim_gym.envs:aisim_gym/Aggregated-v0')",
+        "from aisim_gym.cli.envs import envs; envs(None, None)",
+    ],
+)
+def test_source_tree_that_is_not_installed_says_what_to_do(code: str) -> None:
+    # Without `site` there is nothing that maps the packages to their folders.
+    folders = [str(ROOT), *(path for path in sys.path if path.endswith("site-packages"))]
+    command = [sys.executable, "-I", "-S", "-c", NOT_INSTALLED, "\n".join(folders), code]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "only once the package is installed: run `pip install -e .`" in done.stdout
 
 
 def _row_types() -> list[tuple[str, str]]:

@@ -53,7 +53,7 @@ class RecordedRatio:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class RatioComparison:
     """A recorded ratio beside the new one, None if that was not measured."""
 
     recorded: RecordedRatio
@@ -80,7 +80,7 @@ def compare_ratios(
     recorded: Iterable[RecordedRatio],
     sections: Mapping[str, SectionResults],
     has_reference: bool,
-) -> list[Comparison]:
+) -> list[RatioComparison]:
     """Return what became of the recorded ratios of the sections that ran.
 
     Args:
@@ -96,7 +96,7 @@ def compare_ratios(
         if record.section not in sections:
             continue
         ratio = measured.get((record.section, record.name, record.other_name))
-        comparisons.append(Comparison(record, ratio, _verdict(record, ratio, has_reference)))
+        comparisons.append(RatioComparison(record, ratio, _verdict(record, ratio, has_reference)))
     return comparisons
 
 

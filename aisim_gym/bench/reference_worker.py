@@ -12,7 +12,7 @@ from importlib.metadata import version
 from typing import Any
 
 
-class KeepFleet:
+class ReferenceKeepFleet:
     """Looks at the queues and leaves the fleet as it is, tick after tick."""
 
     def __init__(self, every_ms: float) -> None:
@@ -34,7 +34,7 @@ class KeepFleet:
         }
 
 
-class PlayScript:
+class ReferencePlayScript:
     """Answers each tick with the next decision of a list."""
 
     def __init__(self, initial_tick_ms: float, decisions: list[list[Any]]) -> None:
@@ -65,7 +65,11 @@ def main() -> None:
             call = json.loads(line)
             policy = None
             if (ticks := call["ticks"]) is not None:
-                policy = KeepFleet(**ticks) if "every_ms" in ticks else PlayScript(**ticks)
+                policy = (
+                    ReferenceKeepFleet(**ticks)
+                    if "every_ms" in ticks
+                    else ReferencePlayScript(**ticks)
+                )
             started_s = time.perf_counter()
             outcome = run_mocker_trace_replay(
                 [call["trace"]], scaling_policy=policy, **call["arguments"]

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from aisim_gym.bench.bench_run import SectionResults
 from aisim_gym.bench.measurement import Measurement, Target
-from aisim_gym.bench.recorded_ratios import Comparison
+from aisim_gym.bench.recorded_ratios import RatioComparison
 
 
 def section_tables(
@@ -25,7 +25,7 @@ def section_tables(
         yield f"{name}: {skipped.name} was not measured: {skipped.reason}"
 
 
-def check_table(comparisons: Sequence[Comparison], markdown: bool = False) -> Table:
+def check_table(comparisons: Sequence[RatioComparison], markdown: bool = False) -> Table:
     """Return recorded and new ratios beside each other."""
     table = _table("check against recorded ratios", markdown)
     for column in ("section", "what", "compared with", "recorded", "allowed", "now", "verdict"):

@@ -9,6 +9,9 @@ from aisim_gym.kernel import kernel
 from aisim_gym.metrics.request_times import RequestRow
 from aisim_gym.tables import F8, I8
 
+TICK_WINDOW = 0
+"""Row of the traffic windows that ticks read."""
+
 
 class TrafficRow(Protocol):
     """Sums over the current window."""

@@ -11,7 +11,7 @@ from aisim_gym.replay.policy import (
     describe_fleet,
 )
 from aisim_gym.replay.replay import Replay
-from aisim_gym.replay.run import Progress, StepOutcome
+from aisim_gym.replay.run import Progress, StepEnd
 from aisim_gym.replay.snapshot import (
     ForwardPassMetrics,
     PoolSnapshot,
@@ -33,7 +33,7 @@ __all__ = [
     "ScalingLimits",
     "ScalingPolicy",
     "ScalingSnapshot",
-    "StepOutcome",
+    "StepEnd",
     "TickRecord",
     "TrafficStatistics",
     "describe_fleet",

@@ -12,7 +12,7 @@ from aisim_gym.replay.failure import no_tick_waits
 from aisim_gym.replay.planner_loop import first_tick_ms, follow_policy
 from aisim_gym.replay.policy import ScalingLimits, ScalingPolicy
 from aisim_gym.replay.requests import requests_of
-from aisim_gym.replay.run import Run, ShowProgress, StepOutcome
+from aisim_gym.replay.run import Run, ShowProgress, StepEnd
 from aisim_gym.replay.run_view import RunView
 from aisim_gym.replay.saving import SavedReplay, read_replay, write_replay
 from aisim_gym.replay.settle import STATUS_TICK
@@ -105,7 +105,7 @@ class Replay(RunView):
         """
         return self.current_run.advance(on_progress) == STATUS_TICK
 
-    def step(self) -> StepOutcome:
+    def step(self) -> StepEnd:
         """Settle one instant: time 0 first, then the next one at which anything can happen.
 
         Telemetry samples in between are published on the way. Steps and :meth:`advance_to_tick` may
@@ -117,7 +117,7 @@ class Replay(RunView):
         Raises:
             ReplayError: As :meth:`advance_to_tick`.
         """
-        return StepOutcome.of(self.current_run.advance(one_instant=True))
+        return StepEnd.of(self.current_run.advance(one_instant=True))
 
     def apply(self, decision: ScalingDecision | Mapping[str, Any]) -> None:
         """Answer the tick that :meth:`advance_to_tick` returned.

@@ -51,7 +51,7 @@ class Progress:
     total: int
 
 
-class StepOutcome(StrEnum):
+class StepEnd(StrEnum):
     """How a :meth:`Replay.step` ended."""
 
     SETTLED = "settled"
@@ -64,16 +64,16 @@ class StepOutcome(StrEnum):
     """The next instant is beyond ``max_sim_time_ms``; the clock did not move."""
 
     @classmethod
-    def of(cls, status: int) -> "StepOutcome":
+    def of(cls, status: int) -> "StepEnd":
         """Return how a step ended after which a run has this status."""
-        return _STEP_OUTCOMES[status]
+        return _STEP_ENDS[status]
 
 
-_STEP_OUTCOMES = {
-    STATUS_PAUSED: StepOutcome.SETTLED,
-    STATUS_TICK: StepOutcome.TICK,
-    STATUS_DONE: StepOutcome.COMPLETE,
-    STATUS_TIME_LIMIT: StepOutcome.TIME_LIMIT,
+_STEP_ENDS = {
+    STATUS_PAUSED: StepEnd.SETTLED,
+    STATUS_TICK: StepEnd.TICK,
+    STATUS_DONE: StepEnd.COMPLETE,
+    STATUS_TIME_LIMIT: StepEnd.TIME_LIMIT,
 }
 
 ShowProgress = Callable[[Progress], None]

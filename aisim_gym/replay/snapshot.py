@@ -14,10 +14,7 @@ from aisim_gym.fleet.tables import (
     WORKER_STARTING,
 )
 from aisim_gym.fleet.world_state import WorldState
-from aisim_gym.metrics.traffic_window import TrafficRow
-
-TICK_WINDOW = 0
-"""Row of the traffic windows that ticks read."""
+from aisim_gym.metrics.traffic_window import TICK_WINDOW, TrafficRow
 
 
 class ForwardPassMetrics(NamedTuple):

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from aisim_gym.fleet.world_state import WorldState
 from aisim_gym.metrics.request_times import REQUEST_COMPLETED
+from aisim_gym.metrics.service_level import keeps_itl, keeps_ttft
 from aisim_gym.report.request_ids import request_numbers
 
 
@@ -85,10 +86,10 @@ class CompletedRequests:
         """
         good = np.ones(len(self), np.bool_)
         if ttft_ms is not None:
-            good &= self.ttft_ms <= ttft_ms
+            good &= keeps_ttft(self.output_tokens, self.ttft_ms, ttft_ms)
         if itl_ms is not None:
             mean_gap_ms = (self.e2e_ms - self.ttft_ms) / np.maximum(self.output_tokens - 1, 1)
-            good &= (self.output_tokens == 1) | (mean_gap_ms <= itl_ms)
+            good &= keeps_itl(self.output_tokens, mean_gap_ms, itl_ms)
         if e2e_ms is not None:
             good &= np.where(self.output_tokens == 0, self.wait_ms, self.e2e_ms) <= e2e_ms
         return good

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aisim_gym.fleet.encoder import EncoderRow
+from aisim_gym.fleet.paid_time import pool_worker_seconds
 from aisim_gym.fleet.tables import DECODE, PREFILL
 from aisim_gym.metrics.gap_statistics import GAP, RATE, StatisticsRow
 from aisim_gym.replay import Replay
-from aisim_gym.replay.paid_time import pool_worker_seconds
 from aisim_gym.report.completed import CompletedRequests
 from aisim_gym.report.distribution import Distribution
 from aisim_gym.spec import AggregatedFleet, ReplaySpec, SlaSpec

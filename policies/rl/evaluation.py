@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import gymnasium
 
-from aisim_gym.envs.action import Targets, fleet_gpus
 from aisim_gym.envs.pool_scales import most_workers, pools_of
 from aisim_gym.envs.scaling_env import ScalingEnv
+from aisim_gym.envs.targets import Targets, fleet_gpus
 from aisim_gym.policies.env_runner import Actor, EnvPolicy, play_episode, unwrap
 from aisim_gym.policies.rl.episode_metrics import EpisodeMetrics
 from aisim_gym.policies.rl.learned_policy import LearnedPolicy

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from aisim_gym.policies.rl.algorithms import MASKABLE, build_policy
 from aisim_gym.policies.rl.policy_bundle import (
     Arrays,
-    Bundle,
     BundleDescription,
+    PolicyBundle,
     Statistics,
     describe_space,
     read_bundle,
@@ -150,7 +150,7 @@ def bundle_env(
     return make_env(description.env.id, env_arguments(description.env, overrides))
 
 
-def check_version(bundle: Bundle) -> None:
+def check_version(bundle: PolicyBundle) -> None:
     """Refuse a bundle whose environment is not installed in its version.
 
     Raises:
@@ -170,7 +170,7 @@ def check_version(bundle: Bundle) -> None:
     )
 
 
-def check_env(bundle: Bundle, env: gymnasium.Env[Any, Any]) -> None:
+def check_env(bundle: PolicyBundle, env: gymnasium.Env[Any, Any]) -> None:
     """Refuse an environment that a policy was not trained for.
 
     Raises:
@@ -190,7 +190,7 @@ def check_env(bundle: Bundle, env: gymnasium.Env[Any, Any]) -> None:
             )
 
 
-def _load_weights(network: "ActorCriticPolicy", bundle: Bundle) -> None:
+def _load_weights(network: "ActorCriticPolicy", bundle: PolicyBundle) -> None:
     import torch
 
     arrays: Arrays = bundle.weights

@@ -31,7 +31,7 @@ EPISODE_COLUMNS = ("steps", *EpisodeMetrics._fields)
 BEST = "best"
 
 
-class Observer(Protocol):
+class TrainingObserver(Protocol):
     """Watches a training run."""
 
     def on_rollout_start(self, model: "OnPolicyAlgorithm") -> None:
@@ -51,18 +51,18 @@ class Observer(Protocol):
         ...
 
 
-def as_callback(observer: Observer) -> "BaseCallback":
+def as_callback(observer: TrainingObserver) -> "BaseCallback":
     """Return a callback of Stable-Baselines3 that tells ``observer``."""
     from stable_baselines3.common.callbacks import BaseCallback
 
-    class Telling(BaseCallback):
+    class ObserverCallback(BaseCallback):
         def _on_rollout_start(self) -> None:
             observer.on_rollout_start(self.model)  # type: ignore[arg-type]
 
         def _on_step(self) -> bool:
             return observer.on_step(self.model, self.locals)  # type: ignore[arg-type]
 
-    return Telling()
+    return ObserverCallback()
 
 
 class EpisodeLog:

@@ -79,7 +79,7 @@ class Statistics(NamedTuple):
         return normalized
 
 
-class Bundle(NamedTuple):
+class PolicyBundle(NamedTuple):
     """What a bundle holds.
 
     Attributes:
@@ -105,7 +105,7 @@ def learner_arrays(model: "OnPolicyAlgorithm") -> tuple[Arrays, Statistics | Non
     return weights, Statistics(rms.mean, rms.var, envs.epsilon, envs.clip_obs)
 
 
-def save_bundle(bundle: Bundle, card: str, folder: Path) -> Path:
+def save_bundle(bundle: PolicyBundle, card: str, folder: Path) -> Path:
     """Write a bundle; the folder appears complete or not at all.
 
     Args:
@@ -123,7 +123,7 @@ def save_bundle(bundle: Bundle, card: str, folder: Path) -> Path:
     return folder
 
 
-def read_bundle(path: Path) -> Bundle:
+def read_bundle(path: Path) -> PolicyBundle:
     """Read a bundle: its folder, a zip of the folder's content, or the run that made it.
 
     Raises:
@@ -159,7 +159,7 @@ def read_bundle(path: Path) -> Bundle:
         statistics = Statistics(
             arrays["mean"], arrays["var"], float(arrays["epsilon"]), float(arrays["clip"])
         )
-    return Bundle(description, weights, statistics, str(path))
+    return PolicyBundle(description, weights, statistics, str(path))
 
 
 def describe_space(space: spaces.Space[Any]) -> dict[str, Any]:

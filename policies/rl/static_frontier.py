@@ -58,7 +58,7 @@ class Advantage(NamedTuple):
     pooled: Interval
 
 
-class Outcomes(NamedTuple):
+class PolicyResults(NamedTuple):
     """Two results per policy and episode.
 
     Attributes:
@@ -70,7 +70,7 @@ class Outcomes(NamedTuple):
     goodput_rps: Floats
 
     @classmethod
-    def of(cls, results: Sequence[Sequence[EpisodeMetrics]]) -> "Outcomes":
+    def of(cls, results: Sequence[Sequence[EpisodeMetrics]]) -> "PolicyResults":
         """Return the results of policies, each on the same episodes."""
         return cls(
             np.array([[episode.gpu_hours for episode in episodes] for episodes in results]),
@@ -80,7 +80,7 @@ class Outcomes(NamedTuple):
 
 def frontier(results: Mapping[StaticFleet, Sequence[EpisodeMetrics]]) -> list[FrontierPoint]:
     """Return the best fixed fleet of every size, smallest first."""
-    fleets, outcomes = list(results), Outcomes.of(list(results.values()))
+    fleets, outcomes = list(results), PolicyResults.of(list(results.values()))
     best = _best_by_size(_sizes(fleets), *_means(outcomes))
     hours, goodput = _means(outcomes)
     return [FrontierPoint(fleets[i], float(hours[i]), float(goodput[i])) for i in best]
@@ -106,8 +106,8 @@ def advantage(
     Raises:
         ValueError: If there are fewer than two episodes.
     """
-    sizes, statics = _sizes(list(fixed)), Outcomes.of(list(fixed.values()))
-    learned = Outcomes.of(policies)
+    sizes, statics = _sizes(list(fixed)), PolicyResults.of(list(fixed.values()))
+    learned = PolicyResults.of(policies)
 
     def difference(episodes: NDArray[np.int64], seeds: NDArray[np.int64]) -> float:
         hours, goodput = (values[:, episodes].mean(axis=1) for values in statics)
@@ -159,7 +159,7 @@ def _sizes(fleets: Sequence[StaticFleet]) -> NDArray[np.int64]:
     return np.array([fleet.gpus for fleet in fleets], np.int64)
 
 
-def _means(outcomes: Outcomes) -> tuple[Floats, Floats]:
+def _means(outcomes: PolicyResults) -> tuple[Floats, Floats]:
     return outcomes.gpu_hours.mean(axis=1), outcomes.goodput_rps.mean(axis=1)
 
 

@@ -37,13 +37,13 @@ from aisim_gym.policies.rl.observers import (
     Checkpoints,
     EpisodeLog,
     Interruption,
-    Observer,
     ProgressBar,
+    TrainingObserver,
     as_callback,
 )
 from aisim_gym.policies.rl.policy_bundle import (
-    Bundle,
     BundleDescription,
+    PolicyBundle,
     describe_space,
     learner_arrays,
     save_bundle,
@@ -174,7 +174,7 @@ def train(run: TrainingRun, bars: "Progress") -> TrainingState | None:
     model.set_logger(configure(str(run.folder / "tensorboard"), ["tensorboard"]))
     checkpoints = Checkpoints(run.checkpoints, config.checkpoint_steps, state)
     interruption = Interruption()
-    observers: list[Observer] = [
+    observers: list[TrainingObserver] = [
         checkpoints,
         EpisodeLog(run.folder / "episodes.csv", state.steps),
         ProgressBar(bars, config.trained_steps),
@@ -216,7 +216,7 @@ def finish_run(run: TrainingRun, state: TrainingState) -> LearnedPolicy:
     results = _results(policy)
     envs.close()
     description = description.model_copy(update={"evaluation": results})
-    bundle = Bundle(description, weights, statistics, str(run.policy))
+    bundle = PolicyBundle(description, weights, statistics, str(run.policy))
     save_bundle(bundle, model_card(description), run.policy)
     summary = {
         "steps": state.steps,

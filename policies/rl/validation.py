@@ -36,7 +36,7 @@ def validation_callback(config: TrainingConfig, validations: Validations) -> "Ev
     from sb3_contrib.common.maskable.callbacks import MaskableEvalCallback
     from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
 
-    class Telling(BaseCallback):
+    class ValidationCallback(BaseCallback):
         def _on_step(self) -> bool:
             assert isinstance(self.parent, EvalCallback)
             validations.note(self.model, self.parent.last_mean_reward)  # type: ignore[arg-type]
@@ -45,7 +45,7 @@ def validation_callback(config: TrainingConfig, validations: Validations) -> "Ev
     callback = MaskableEvalCallback if config.algorithm == MASKABLE else EvalCallback
     return callback(
         normalize(config, make_validation_env(config), is_training=False),
-        callback_after_eval=Telling(),
+        callback_after_eval=ValidationCallback(),
         n_eval_episodes=config.splits["validation"].episodes,
         eval_freq=max(config.validation_steps // config.num_envs, 1),
         verbose=0,

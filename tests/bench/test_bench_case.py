@@ -102,8 +102,11 @@ def test_both_sides_decide_alike() -> None:
     assert snapshot is not None
     script = [[None, 3, 1000.0]]
     for ours, theirs in (
-        (tick_policies.KeepFleet(500.0), reference_worker.KeepFleet(500.0)),
-        (tick_policies.PlayScript(500.0, script), reference_worker.PlayScript(500.0, script)),
+        (tick_policies.KeepFleet(500.0), reference_worker.ReferenceKeepFleet(500.0)),
+        (
+            tick_policies.PlayScript(500.0, script),
+            reference_worker.ReferencePlayScript(500.0, script),
+        ),
     ):
         assert ours.initial_tick_ms() == theirs.initial_tick_ms() == 500.0
         decision = ours.on_tick(snapshot)

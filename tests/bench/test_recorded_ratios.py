@@ -7,7 +7,7 @@ import pytest
 from aisim_gym.bench.bench_run import SectionResults
 from aisim_gym.bench.measurement import REFERENCE, Measurement, RatioKind
 from aisim_gym.bench.recorded_ratios import (
-    Comparison,
+    RatioComparison,
     RecordedRatio,
     RecordError,
     Verdict,
@@ -25,7 +25,7 @@ def section(ratio: float, kind: RatioKind, other_name: str = "other") -> Section
     return SectionResults([found, Measurement("alone", "ms", (1.0,))], is_complete=True)
 
 
-def compare(recorded: float, now: float, kind: RatioKind) -> Comparison:
+def compare(recorded: float, now: float, kind: RatioKind) -> RatioComparison:
     record = RecordedRatio("fleet", "run", "other", kind, recorded)
     (comparison,) = compare_ratios([record], {"fleet": section(now, kind)}, has_reference=True)
     return comparison

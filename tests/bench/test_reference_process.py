@@ -15,7 +15,7 @@ from aisim_gym.workload import requests_from_arrays
 
 STAND_IN = """
 import pathlib, time
-class Outcome:
+class WorkerReply:
     def __init__(self, summary):
         self.summary = summary
 def run_mocker_trace_replay(traces, scaling_policy=None, **arguments):
@@ -24,7 +24,7 @@ def run_mocker_trace_replay(traces, scaling_policy=None, **arguments):
     print("chatter on standard output")
     rows = pathlib.Path(traces[0]).read_text().splitlines()
     tick_ms = scaling_policy and scaling_policy.initial_tick_ms()
-    return Outcome({"wall_time_ms": 250.0, "num_requests": len(rows), "tick_ms": tick_ms})
+    return WorkerReply({"wall_time_ms": 250.0, "num_requests": len(rows), "tick_ms": tick_ms})
 """
 
 

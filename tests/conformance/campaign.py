@@ -16,7 +16,7 @@ from conformance.drawn_scenarios import BACKENDS, Scenario, scenarios
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as seeded
 from support.oracle import VERSION, Oracle, why_no_oracle
-from support.oracle_comparison import Comparison, Differential
+from support.oracle_comparison import Differential, OracleComparison
 
 BATCH = 250
 
@@ -44,7 +44,7 @@ class Campaign:
 
         Repetitions among them count once.
         """
-        smallest: Comparison | None = None
+        smallest: OracleComparison | None = None
 
         def compare(scenario: Scenario) -> None:
             nonlocal smallest
@@ -73,7 +73,7 @@ class Campaign:
                 raise
             self._keep(backend, seed, smallest)
 
-    def _keep(self, backend: str, seed: int, comparison: Comparison) -> None:
+    def _keep(self, backend: str, seed: int, comparison: OracleComparison) -> None:
         folder = self.folder / f"{backend}-{seed}"
         folder.mkdir(exist_ok=True)
         path = comparison.write(folder)
@@ -81,7 +81,7 @@ class Campaign:
         self.differences.append({"difference": str(comparison.difference), "file": str(path)})
         print(f"DIFFERENT {path}: {comparison.difference}", flush=True)
 
-    def _count(self, backend: str, comparison: Comparison) -> None:
+    def _count(self, backend: str, comparison: OracleComparison) -> None:
         error = comparison.recording.get("error")
         if comparison.failure is not None:
             ending = f"{type(comparison.failure).__name__}, we raise: {comparison.run.exception}"
@@ -93,7 +93,7 @@ class Campaign:
         self.counts[backend].update(_traits(comparison))
 
 
-def _traits(comparison: Comparison) -> Counter[str]:
+def _traits(comparison: OracleComparison) -> Counter[str]:
     """Return what a scenario counts for, and the sizes of its run."""
     recording = comparison.recording
     scenario, records = recording["scenario"], recording.get("per_request", {})

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from support.rank_tables import BLOCK_SIZE, RankTables, make_engine
+from support.rank_tables import BLOCK_SIZE, BareRank, make_engine
 
 from aisim_gym.engine.kv_pool import (
     active_blocks,
@@ -22,36 +22,36 @@ from aisim_gym.engine.tables import NONE
 from aisim_gym.tables import grow_table
 
 
-def pool(num_blocks: int = 8, num_rows: int = 64, prefix_caching: int = 1) -> RankTables:
+def pool(num_blocks: int = 8, num_rows: int = 64, prefix_caching: int = 1) -> BareRank:
     engine = make_engine(num_blocks=num_blocks, prefix_caching=prefix_caching)
-    return RankTables(engine, num_rows=num_rows)
+    return BareRank(engine, num_rows=num_rows)
 
 
-def hits(t: RankTables, s: int) -> tuple[int, int]:
+def hits(t: BareRank, s: int) -> tuple[int, int]:
     """Return (resident leading blocks, of these in use) of a sequence's prompt."""
     complete = int(t.seqs[s].prompt_tokens) // BLOCK_SIZE
     return count_hits(t, t.engine, t.rank, t.seqs[s], complete)
 
 
-def take(t: RankTables, s: int, tokens: int, hit_blocks: int = 0) -> bool:
+def take(t: BareRank, s: int, tokens: int, hit_blocks: int = 0) -> bool:
     """Allocate blocks up to a number of tokens."""
     return allocate(t, t.engine, t.rank, t.seqs[s], tokens, hit_blocks)
 
 
-def finish(t: RankTables, s: int, tokens: int) -> None:
+def finish(t: BareRank, s: int, tokens: int) -> None:
     """Compute a number of tokens: complete blocks become resident."""
     make_resident(t, t.engine, t.rank, t.seqs[s], tokens)
 
 
-def release(t: RankTables, s: int, *, returns: bool = False) -> None:
+def release(t: BareRank, s: int, *, returns: bool = False) -> None:
     release_blocks(t, t.rank, t.seqs[s], returns)
 
 
-def rows_in_use(t: RankTables) -> int:
+def rows_in_use(t: BareRank) -> int:
     return len(t.blocks) - int(t.arena.block_free_count)
 
 
-def run_prompt(t: RankTables, *identities: int) -> int:
+def run_prompt(t: BareRank, *identities: int) -> int:
     """Compute a prompt of whole blocks with these identities from nothing; return its sequence."""
     tokens = BLOCK_SIZE * len(identities)
     s = t.new_seq(identities, tokens)
@@ -60,11 +60,11 @@ def run_prompt(t: RankTables, *identities: int) -> int:
     return s
 
 
-def resident(t: RankTables, *identities: int) -> list[bool]:
+def resident(t: BareRank, *identities: int) -> list[bool]:
     return [find_resident(t.blocks, 0, identity) != NONE for identity in identities]
 
 
-def evict(t: RankTables, count: int) -> None:
+def evict(t: BareRank, count: int) -> None:
     """Take so many blocks for a prompt that shares nothing, when no block is free."""
     s = t.new_seq([], BLOCK_SIZE * count)
     assert take(t, s, BLOCK_SIZE * count)
@@ -200,7 +200,7 @@ def test_what_an_ended_request_leaves_behind_is_one_row_that_is_evicted_block_by
     assert (t.rank.resident_blocks, t.rank.evictable_blocks, rows_in_use(t)) == (1, 1, 1)
 
 
-def preempted(t: RankTables) -> int:
+def preempted(t: BareRank) -> int:
     """Return a request with a shared, an own and a generated block that was preempted."""
     s = t.new_seq([1], 8, output_tokens=8)
     t.seqs[s].was_admitted = True
@@ -211,7 +211,7 @@ def preempted(t: RankTables) -> int:
     return s
 
 
-def own_hits(t: RankTables, s: int) -> tuple[int, int]:
+def own_hits(t: BareRank, s: int) -> tuple[int, int]:
     return count_hits(t, t.engine, t.rank, t.seqs[s], 3)
 
 
@@ -345,7 +345,7 @@ class ModelPool:
                 self.lru.append(copy)
 
 
-def eviction_order(t: RankTables) -> list[tuple[int, int]]:
+def eviction_order(t: BareRank) -> list[tuple[int, int]]:
     """Return (identity, number of blocks) of all rows without users, evicted first."""
     order, b = [], int(t.rank.lru_first)
     while b != NONE:
@@ -433,7 +433,7 @@ def test_pool_agrees_with_a_model_that_has_one_object_per_block(
         check_pool(t, model, set(names.values()))
 
 
-def check_pool(t: RankTables, model: ModelPool, shared: set[int]) -> None:
+def check_pool(t: BareRank, model: ModelPool, shared: set[int]) -> None:
     """Compare eviction order and counts; of blocks that are not shared only how many there are."""
     rows = eviction_order(t)
     order = [content for content, count in rows for _ in range(count)]

@@ -10,24 +10,20 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
+from support.views import view_of
 
-from aisim_gym.envs import ScalingEnv, Targets
+from aisim_gym.envs import ScalingEnv, Targets, TickView
 from aisim_gym.envs.action import (
     ACTIONS,
     Action,
     BoxAction,
-    CurrentAction,
     DeltaAction,
     SplitAction,
     TargetAction,
-    fleet_gpus,
 )
-from aisim_gym.replay import (
-    FleetDescription,
-    RoleDescription,
-    ScalingLimits,
-    ScalingSnapshot,
-)
+from aisim_gym.envs.spaces_fit import ActionCheck
+from aisim_gym.envs.targets import fleet_gpus
+from aisim_gym.replay import FleetDescription, RoleDescription, ScalingLimits
 
 EnvBuilder = Callable[..., ScalingEnv]
 
@@ -71,9 +67,9 @@ def test_every_target_can_be_expressed(
     env.reset(seed=1)
     part = env.action_object
     for targets in all_targets(env):
-        action = part.encode(targets, env.snapshot)
+        action = part.encode(targets, env.view)
         assert action in env.action_space
-        assert part.decode(action, env.snapshot) == targets
+        assert part.decode(action, env.view) == targets
 
 
 def test_deltas_express_what_is_within_their_reach(make_env: EnvBuilder) -> None:
@@ -83,7 +79,7 @@ def test_deltas_express_what_is_within_their_reach(make_env: EnvBuilder) -> None
     for targets in all_targets(env):
         assert targets.prefill is not None
         reached = Targets(max(min(targets.prefill, 3), 0), min(targets.decode, 4))
-        assert part.decode(part.encode(targets, env.snapshot), env.snapshot) == reached
+        assert part.decode(part.encode(targets, env.view), env.view) == reached
 
 
 @pytest.mark.parametrize("name", ACTIONS)
@@ -93,7 +89,7 @@ def test_targets_beyond_the_limits_become_the_nearest_within(
     env = make_env(DISAGG, action={"name": name, **({"max_delta": 99} if name == "deltas" else {})})
     env.reset(seed=1)
     part = env.action_object
-    assert part.decode(part.encode(Targets(99, 0), env.snapshot), env.snapshot) == Targets(8, 1)
+    assert part.decode(part.encode(Targets(99, 0), env.view), env.view) == Targets(8, 1)
 
 
 @pytest.mark.parametrize("name", ACTIONS)
@@ -105,16 +101,17 @@ def test_what_is_sampled_means_targets_within_the_limits(
     env.action_space.seed(1)
     possible = set(all_targets(env))
     for _ in range(300):
-        assert env.action_object.decode(env.action_space.sample(), env.snapshot) in possible
+        assert env.action_object.decode(env.action_space.sample(), env.view) in possible
 
 
 @pytest.mark.parametrize("action", [-1, [0, 99], [0.5, 0.5, 0.5], None, "1"])
 @pytest.mark.parametrize("name", ACTIONS)
-def test_decode_refuses_what_is_no_action(name: str, action: Any, make_env: EnvBuilder) -> None:
+def test_what_is_no_action_is_refused(name: str, action: Any, make_env: EnvBuilder) -> None:
     env = make_env(DISAGG, action=name)
     env.reset(seed=1)
     with pytest.raises(ValueError, match=r"action: got .*, expected an element of"):
-        env.action_object.decode(action, env.snapshot)
+        env.step(action)
+    assert env.replay.now_ms == 10_000.0
 
 
 # Box
@@ -126,9 +123,11 @@ def test_decode_refuses_what_is_no_action(name: str, action: Any, make_env: EnvB
 )
 def test_number_is_mapped_linearly_and_rounded_half_up(number: float, workers: int) -> None:
     part = BoxAction(FleetDescription("agg", role(1), limits=ScalingLimits(1.0, 2, 10)))
-    current = Targets(None, 2)
+    check = ActionCheck(part.space())
     for dtype in (np.float32, np.float64):
-        assert part.targets_of(np.array([number], dtype), current) == Targets(None, workers)
+        action = np.array([number], dtype)
+        assert check(action)
+        assert part.decode(action, view_of()) == Targets(None, workers)
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf, 1.0001, -1.0001])
@@ -141,9 +140,9 @@ def test_number_outside_is_refused_not_clipped(number: float, make_env: EnvBuild
 
 def test_pool_that_cannot_change_takes_any_number() -> None:
     part = BoxAction(fleet(min_workers={"prefill": 3, "decode": 2}))
-    found = part.targets_of(np.array([-0.7, -1.0]), Targets(3, 2))
-    assert found == Targets(3, 2)
-    assert part.action_for(Targets(3, 9), Targets(3, 2)).tolist() == [0.0, 1.0]
+    view = view_of(targets=Targets(3, 2))
+    assert part.decode(np.array([-0.7, -1.0]), view) == Targets(3, 2)
+    assert part.encode(Targets(3, 9), view).tolist() == [0.0, 1.0]
 
 
 def test_box_has_no_choices_to_mask(make_env: EnvBuilder) -> None:
@@ -158,14 +157,14 @@ def test_box_has_no_choices_to_mask(make_env: EnvBuilder) -> None:
 
 @pytest.mark.parametrize("kind", [TargetAction, DeltaAction, SplitAction])
 def test_mask_has_an_entry_for_each_choice_of_uneven_pools(
-    kind: Callable[[FleetDescription], CurrentAction],
+    kind: Callable[[FleetDescription], Action],
 ) -> None:
     """F15."""
     part = kind(fleet())
     space = part.space()
     assert isinstance(space, spaces.MultiDiscrete | spaces.Discrete)
     num_choices = int(space.nvec.sum() if isinstance(space, spaces.MultiDiscrete) else space.n)
-    mask = part.mask_of(Targets(1, 2))
+    mask = part.mask(view_of(targets=Targets(1, 2)))
     assert mask.dtype == np.bool_
     assert mask.shape == (num_choices,)
     assert mask.all()
@@ -175,7 +174,7 @@ def test_mask_forbids_what_fits_with_no_choice_of_the_other_pool() -> None:
     part = TargetAction(fleet(max_gpus=6))
     # Two decode workers leave 4 GPUs, no prefill worker 6.
     expected = [True, True, True, False] + [True] * 5 + [False] * 3
-    assert part.mask_of(Targets(0, 2)).tolist() == expected
+    assert part.mask(view_of(targets=Targets(0, 2))).tolist() == expected
 
 
 @pytest.mark.parametrize("max_gpus", [2, 6, 15])
@@ -185,7 +184,7 @@ def test_split_lists_exactly_what_fits_the_budget(max_gpus: int) -> None:
     pairs = [Targets(prefill, decode) for prefill in range(4) for decode in range(2, 10)]
     fitting = [pair for pair in pairs if fleet_gpus(pair, description) <= max_gpus]
     assert list(part.options) == fitting
-    assert [part.targets_of(i, Targets(0, 2)) for i in range(len(fitting))] == fitting
+    assert [part.decode(i, view_of()) for i in range(len(fitting))] == fitting
 
 
 def test_split_is_never_refused(make_env: EnvBuilder) -> None:
@@ -202,8 +201,8 @@ def test_split_is_never_refused(make_env: EnvBuilder) -> None:
 
 def test_target_over_the_budget_becomes_the_nearest_split() -> None:
     part = SplitAction(fleet(max_gpus=6))
-    current = Targets(0, 2)
-    nearest = part.targets_of(part.action_for(Targets(3, 4), current), current)
+    view = view_of(targets=Targets(0, 2))
+    nearest = part.decode(part.encode(Targets(3, 4), view), view)
     assert nearest == Targets(1, 4)  # as far as (2, 2), which comes later
 
 
@@ -229,27 +228,16 @@ def test_pool_without_a_limit_has_no_space(kind: Callable[[FleetDescription], Ac
 
 
 class Decoded(SplitAction):
-    """Means the same targets whatever is chosen; without a direct form."""
+    """Means the same targets whatever is chosen."""
 
     def __init__(self, means: Any) -> None:
         super().__init__(fleet(min_workers=1, max_workers=8))
         self.means = means
 
-    def decode(self, action: Any, snapshot: ScalingSnapshot) -> Any:
+    def decode(self, action: Any, view: TickView) -> Any:
         return self.means
 
 
-class Direct(Decoded):
-    """The same with a direct form."""
-
-    def decode(self, action: Any, snapshot: ScalingSnapshot) -> Any:
-        return self.means
-
-    def targets_of(self, action: Any, current: Targets) -> Any:
-        return self.means
-
-
-@pytest.mark.parametrize("kind", [Decoded, Direct])
 @pytest.mark.parametrize(
     ("env_id", "means", "error", "expected"),
     [
@@ -265,14 +253,13 @@ class Direct(Decoded):
     ],
 )
 def test_what_an_action_object_means_has_to_be_targets_within_the_limits(
-    kind: type[Decoded],
     env_id: str,
     means: Any,
     error: type[Exception],
     expected: str,
     make_env: EnvBuilder,
 ) -> None:
-    part = kind(means)
+    part = Decoded(means)
     env = make_env(env_id, action=part)
     env.reset(seed=1)
     with pytest.raises(

@@ -250,7 +250,7 @@ def test_copy_in_mid_episode_continues_alike_and_apart(
 def _play(env: gymnasium.Env[Any, Any], num_steps: int) -> list[Any]:
     """Return all that some steps show; without an episode one is begun."""
     seen: list[Any] = []
-    if getattr(env.unwrapped, "_replay", None) is None:
+    if getattr(env.unwrapped, "_episode", None) is None:
         observation, info = env.reset(seed=3)
         seen += [observation.tolist(), info]
         env.action_space.seed(0)

@@ -13,9 +13,9 @@ from support.audit import check_arrivals, check_requests
 
 from aisim_gym.envs import ScalingEnv
 from aisim_gym.envs.fleet_choice import choose_fleet
+from aisim_gym.fleet.paid_time import pool_worker_seconds
 from aisim_gym.fleet.tables import DECODE, PREFILL
 from aisim_gym.metrics.request_times import REQUEST_COMPLETED, REQUEST_OPEN
-from aisim_gym.replay.paid_time import pool_worker_seconds
 from aisim_gym.report import summarize
 from aisim_gym.workload import (
     RequestTable,

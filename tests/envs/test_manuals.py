@@ -9,7 +9,7 @@ import gymnasium
 import pytest
 
 from aisim_gym.envs import AggregatedEnv, DisaggregatedEnv, ScalingEnv
-from aisim_gym.envs.page_parts import manual_sections
+from aisim_gym.envs.page_sections import manual_sections
 from aisim_gym.envs.reset_options import read_options
 
 MANUALS = (AggregatedEnv, DisaggregatedEnv)

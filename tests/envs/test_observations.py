@@ -13,13 +13,12 @@ from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 from gymnasium.wrappers import FlattenObservation, FrameStackObservation
 
-from aisim_gym.envs import ScalingEnv
+from aisim_gym.envs import ScalingEnv, TickView
 from aisim_gym.envs.fleet_choice import choose_fleet
-from aisim_gym.envs.metrics_entries import EpisodeNow
-from aisim_gym.envs.observation import SummaryObservation, fit_to_space
-from aisim_gym.envs.observer import OBSERVATIONS, Observer
+from aisim_gym.envs.observation import SummaryObservation
+from aisim_gym.envs.observer import OBSERVATIONS
 from aisim_gym.envs.per_rank import RANK_ENTRIES, PerRankObservation
-from aisim_gym.envs.step_outcome import NOTHING
+from aisim_gym.envs.spaces_fit import make_fitter
 from aisim_gym.workload import requests_from_arrays
 
 EnvBuilder = Callable[..., ScalingEnv]
@@ -253,14 +252,15 @@ def test_starting_and_draining_workers_have_no_rows(make_env: EnvBuilder) -> Non
     assert seen["workers_mask"].sum() == len(env.snapshot.decode.active_ids) == 1
 
 
-def test_workers_without_a_row_count_as_clipped(make_env: EnvBuilder) -> None:
+def test_workers_without_a_row_are_left_out(make_env: EnvBuilder) -> None:
     env = make_env(AGG)
     env.reset(seed=1)  # 3 workers
     small = make_env(AGG, fleet=choose_fleet("agg", initial_workers=1), max_workers=2)
     part = PerRankObservation(small.fleet_description)
-    seen, num_clipped = part.observe_world(env.replay.state.world, 1e6, NOTHING)
+    seen = part.observe(env.view)
     assert seen["workers_mask"].tolist() == [1, 1]
-    assert num_clipped == len(RANK_ENTRIES) + 2  # workers_active and gpus are 3 / 2
+    _, num_clipped = make_fitter(part.space())(seen)
+    assert num_clipped == 2  # workers_active and gpus are 3 / 2
 
 
 # History
@@ -292,13 +292,13 @@ def test_forked_history_continues_on_its_own(env_id: str, make_env: EnvBuilder) 
     assert np.array_equal(env.step(keep)[0], again.step(keep)[0])
 
 
-def test_history_of_an_object_without_a_direct_form(make_env: EnvBuilder) -> None:
+def test_history_of_an_object_of_ones_own(make_env: EnvBuilder) -> None:
     class Queued:
         def space(self) -> spaces.Box:
             return spaces.Box(0.0, 100.0, (1,), np.float32)
 
-        def observe(self, snapshot: Any, episode: EpisodeNow) -> list[float]:
-            return [snapshot.now_ms / 1000.0]
+        def observe(self, view: TickView) -> list[float]:
+            return [view.snapshot.now_ms / 1000.0]
 
     env = make_env(AGG, observation={"name": "history", "length": 2, "of": Queued()})
     assert env.reset(seed=1)[0].tolist() == [10.0, 10.0]
@@ -335,30 +335,39 @@ def test_history_of_what_cannot_be_stacked_is_refused(
 def test_parts_of_a_mapping_are_fitted_one_by_one() -> None:
     box = spaces.Box(0.0, 1.0, (2,), np.float32)
     space = spaces.Dict({"a": box, "m": spaces.MultiBinary(2)})
-    fitted, num_clipped = fit_to_space({"m": [True, False], "a": [2.0, 0.5]}, space)
+    fit = make_fitter(space)
+    fitted, num_clipped = fit({"m": [True, False], "a": [2.0, 0.5]})
     assert num_clipped == 1
     assert fitted in space
     assert fitted["a"].tolist() == [1.0, 0.5]
     with pytest.raises(ValueError, match=r"observation: got \['a'\], expected a mapping with a, m"):
-        fit_to_space({"a": [0.0, 0.0]}, space)
+        fit({"a": [0.0, 0.0]})
     with pytest.raises(ValueError, match=r"observation\['a'\]: entry 1 is NaN"):
-        fit_to_space({"a": [0.0, math.nan], "m": [0, 0]}, space)
+        fit({"a": [0.0, math.nan], "m": [0, 0]})
 
 
 def test_object_of_ones_own_is_told_what_the_snapshot_does_not_say(make_env: EnvBuilder) -> None:
     class Told:
-        told: EpisodeNow
+        told: TickView
 
         def space(self) -> spaces.Box:
             return spaces.Box(0.0, 1.0, (1,), np.float32)
 
-        def observe(self, snapshot: Any, episode: EpisodeNow) -> list[float]:
-            self.told = episode
+        def observe(self, view: TickView) -> list[float]:
+            self.told = view
             return [0.0]
 
-    env, part = make_env(AGG, horizon_s=100.0), Told()
+    part = Told()
+    env = make_env(AGG, horizon_s=100.0, observation=part, ttft_slo_ms=5.0)
     env.reset(seed=1)
-    step = NOTHING._replace(duration_s=10.0, overdue_s=25.0, completed=3, rejected=1, good=2)
-    Observer(part).observe(env.replay, 100_000.0, step)
-    in_flight = int(env.replay.state.world.clock.in_flight)
-    assert part.told == EpisodeNow(0.1, in_flight, 2.5, 0.5)
+    assert (part.told.step.mean_overdue, part.told.step.bad_frac) == (0.0, 0.0)
+    *_, info = env.step(0)
+    view = part.told
+    assert view is env.view
+    assert view.time_frac == 0.2
+    assert view.in_flight == view.step.in_flight > 0
+    assert view.step.mean_overdue == info["overdue_s"] / info["duration_s"] > 0.0
+    ended = info["completed"] + info["rejected"]
+    assert view.step.bad_frac == (ended - info["good"]) / ended > 0.0
+    assert view.snapshot is env.snapshot  # built once
+    assert view.load is view.load

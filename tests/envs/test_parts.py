@@ -1,4 +1,4 @@
-"""Observations, actions, rewards, workloads: the parts of an environment and its arguments."""
+"""Observations, actions, rewards, workloads: the components of an environment and its arguments."""
 
 import json
 import math
@@ -18,10 +18,11 @@ from gymnasium.spaces.utils import flatten
 from aisim_gym.envs import ScalingEnv, Targets
 from aisim_gym.envs.action import ACTIONS
 from aisim_gym.envs.fleet_choice import choose_fleet
-from aisim_gym.envs.observation import SummaryObservation, fit_to_space
+from aisim_gym.envs.observation import SummaryObservation
 from aisim_gym.envs.observer import OBSERVATIONS
 from aisim_gym.envs.outcomes import OutcomeLedger
 from aisim_gym.envs.reward import REWARDS
+from aisim_gym.envs.spaces_fit import make_fitter
 from aisim_gym.errors import SpecError, WorkloadError
 from aisim_gym.replay import Replay, ScalingDecision
 from aisim_gym.report import summarize
@@ -70,16 +71,16 @@ def test_entries_have_the_values_of_the_snapshot(make_env: EnvBuilder) -> None:
 
 def test_values_are_clipped_counted_and_fresh() -> None:
     box = spaces.Box(0.0, 1.0, (3,), np.float32)
-    fitted, num_clipped = fit_to_space([-1.0, 0.5, math.inf], box)
+    fitted, num_clipped = make_fitter(box)([-1.0, 0.5, math.inf])
     assert (fitted.tolist(), fitted.dtype, num_clipped) == ([0.0, 0.5, 1.0], np.float32, 2)
 
 
 def test_nan_and_wrong_shapes_are_refused() -> None:
     box = spaces.Box(0.0, 1.0, (2,), np.float32)
     with pytest.raises(ValueError, match="entry 1 is NaN"):
-        fit_to_space([0.0, math.nan], box)
+        make_fitter(box)([0.0, math.nan])
     with pytest.raises(ValueError, match=r"got shape \(3,\), expected \(2,\)"):
-        fit_to_space([0.0, 0.0, 0.0], box)
+        make_fitter(box)([0.0, 0.0, 0.0])
 
 
 # Action
@@ -89,8 +90,8 @@ def test_targets_are_counted_from_the_minimum(make_env: EnvBuilder) -> None:
     env = make_env(DISAGG, min_workers=1, max_workers=5)
     assert env.action_space == spaces.MultiDiscrete([5, 5])
     env.reset(seed=1)
-    assert env.action_object.decode(np.array([0, 4]), env.snapshot) == Targets(1, 5)
-    assert env.action_object.encode(Targets(3, 99), env.snapshot).tolist() == [2, 4]
+    assert env.action_object.decode(np.array([0, 4]), env.view) == Targets(1, 5)
+    assert env.action_object.encode(Targets(3, 99), env.view).tolist() == [2, 4]
     env.step(np.array([2, 3]))
     snapshot = env.snapshot
     assert (snapshot.prefill.num_non_draining, snapshot.decode.num_non_draining) == (3, 4)
@@ -100,9 +101,9 @@ def test_deltas_stop_at_the_limits(make_env: EnvBuilder) -> None:
     env = make_env(AGG, action={"name": "deltas", "max_delta": 2}, max_workers=4)
     assert env.action_space == spaces.Discrete(5)
     env.reset(seed=1)  # 3 workers
-    targets = [env.action_object.decode(np.int64(i), env.snapshot).decode for i in range(5)]
+    targets = [env.action_object.decode(np.int64(i), env.view).decode for i in range(5)]
     assert targets == [1, 2, 3, 4, 4]
-    assert env.action_object.encode(Targets(None, 3), env.snapshot) == 2
+    assert env.action_object.encode(Targets(None, 3), env.view) == 2
 
 
 @pytest.mark.parametrize("action", [8, -1, [1, 1], 0.5, None])
@@ -192,12 +193,12 @@ def test_requests_are_counted_once_in_the_step_in_which_they_end() -> None:
     ledger = OutcomeLedger(ttft_slo_ms=33.0, itl_slo_ms=11.3)
     steps = []
     while (snapshot := replay.advance_to_tick()) is not None:
-        steps.append(ledger.count_step(replay.state))
+        steps.append(ledger.count_step(replay.state)[0])
         rows = np.asarray(replay.state.world.requests)
         assert sum(step.completed for step in steps) == (rows["status"] == 1).sum()
         assert sum(step.arrived for step in steps) == (at_ms <= snapshot.now_ms).sum()
         replay.apply(ScalingDecision(None, None, snapshot.now_ms + 100.0))
-    steps.append(ledger.count_step(replay.state))
+    steps.append(ledger.count_step(replay.state)[0])
     rows = np.asarray(replay.state.world.requests)
     ttft_ms = rows["first_token_ms"] - rows["arrival_ms"]
     gaps = np.maximum(rows["emitted_tokens"] - 1, 1)
@@ -216,10 +217,10 @@ def test_bounds_of_the_limits_are_inclusive() -> None:
     rows = np.asarray(replay.state.world.requests)
     ttft_ms = float((rows["first_token_ms"] - rows["arrival_ms"]).max())
     itl_ms = float(rows["last_token_ms"][1] - rows["first_token_ms"][1]) / 29
-    assert OutcomeLedger(ttft_ms, itl_ms).count_step(replay.state).good == 2
+    assert OutcomeLedger(ttft_ms, itl_ms).count_step(replay.state)[0].good == 2
     below = (np.nextafter(ttft_ms, 0.0), np.nextafter(itl_ms, 0.0))
-    assert OutcomeLedger(below[0], itl_ms).count_step(replay.state).good < 2
-    assert OutcomeLedger(ttft_ms, below[1]).count_step(replay.state).good == 1
+    assert OutcomeLedger(below[0], itl_ms).count_step(replay.state)[0].good < 2
+    assert OutcomeLedger(ttft_ms, below[1]).count_step(replay.state)[0].good == 1
 
 
 # Workload and arguments

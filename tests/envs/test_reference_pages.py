@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from support.source_tree import ROOT
+from support.views import view_of
 
 from aisim_gym.envs.action import ACTIONS, MOST_OPTIONS
 from aisim_gym.envs.observation import FLEET_ENTRIES, POOL_ENTRIES
 from aisim_gym.envs.observer import OBSERVATIONS
 from aisim_gym.envs.per_rank import RANK_ENTRIES
 from aisim_gym.envs.reward import REWARDS, Reward, reward_info
-from aisim_gym.envs.step_outcome import NOTHING
 from aisim_gym.replay import FleetDescription, RoleDescription, ScalingLimits
 
 PAGES = Path(ROOT, "docs", "reference")
@@ -119,7 +119,7 @@ def make_reward(name: str) -> Any:
 def test_listed_terms_and_parameters_are_those_of_the_reward(name: str) -> None:
     rows = [row for row in table("rewards.md", "name") if row[0] == f"`{name}`"]
     reward: Reward = make_reward(name)
-    terms = list(reward(NOTHING))
+    terms = list(reward(view_of()))
     assert [row[1] for row in rows if row[1]] == terms[-len(rows) :]
     assert len(rows) == len(terms) or name == "shaped"
     parameters = inspect.signature(REWARDS[name]).parameters.values()
@@ -132,6 +132,6 @@ def test_listed_costs_are_those_of_the_rewards() -> None:
     assert listed == [
         (name, key)
         for name in REWARDS
-        for key in reward_info(make_reward(name), NOTHING)
+        for key in reward_info(make_reward(name), view_of())
         if key.startswith("cost_")
     ]

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from support.views import view_of
 
-from aisim_gym.envs import ScalingEnv
-from aisim_gym.envs.load import Load
-from aisim_gym.envs.named_part import make_part
+from aisim_gym.envs import ScalingEnv, StepOutcome, TickView
+from aisim_gym.envs.component import make_component
 from aisim_gym.envs.reward import (
     REWARDS,
     ConstrainedReward,
@@ -21,7 +21,7 @@ from aisim_gym.envs.reward import (
     ShapedReward,
     reward_info,
 )
-from aisim_gym.envs.step_outcome import NOTHING, StepOutcome
+from aisim_gym.envs.tick_view import Load
 from aisim_gym.replay import FleetDescription, RoleDescription, ScalingLimits
 
 EnvBuilder = Callable[..., ScalingEnv]
@@ -48,8 +48,8 @@ STEP = StepOutcome(
     overdue_s=3.0,
     churn=2,
     in_flight=28,
-    load=Load(ttft_ms=1000.0, itl_ms=20.0, kv_frac=0.4, batch_frac=0.2),
 )
+VIEW = view_of(STEP, load=Load(ttft_ms=1000.0, itl_ms=20.0, kv_frac=0.4, batch_frac=0.2))
 
 
 def play(env: ScalingEnv) -> list[tuple[float, dict[str, Any]]]:
@@ -65,35 +65,35 @@ def play(env: ScalingEnv) -> list[tuple[float, dict[str, Any]]]:
 
 
 def test_default_reward_by_hand() -> None:
-    terms = CostSloReward(FLEET, overdue_weight=0.1)(STEP)
+    terms = CostSloReward(FLEET, overdue_weight=0.1)(VIEW)
     expected = {"gpus": -0.1, "violations": -0.125, "overdue": -0.3, "churn": -0.002}
     assert terms == pytest.approx(expected)
 
 
 def test_goodput_by_hand() -> None:
     # Six GPUs: each good request counts a sixth.
-    assert GoodputReward(FLEET, weight=1.0)(STEP) == pytest.approx({"goodput": 70 / 6})
-    assert GoodputReward(FLEET)(NOTHING) == {"goodput": 0.0}
+    assert GoodputReward(FLEET, weight=1.0)(VIEW) == pytest.approx({"goodput": 70 / 6})
+    assert GoodputReward(FLEET)(view_of()) == {"goodput": 0.0}
 
 
 def test_constrained_reward_by_hand() -> None:
     reward = ConstrainedReward(FLEET)
-    assert reward(STEP) == pytest.approx({"gpus": -0.1, "churn": -0.002})
-    assert reward_info(reward, STEP) == {"cost_violations": 12.5, "cost": 12.5}
+    assert reward(VIEW) == pytest.approx({"gpus": -0.1, "churn": -0.002})
+    assert reward_info(reward, VIEW) == {"cost_violations": 12.5, "cost": 12.5}
 
 
 def test_lagrangian_by_hand() -> None:
     reward = LagrangianReward(FLEET, multiplier=2.0, allowed_frac=0.1)
     excess = 12.5 - 9.0
     expected = {"gpus": -0.1, "churn": -0.002, "constraint": -2.0 * excess}
-    assert reward(STEP) == pytest.approx(expected)
+    assert reward(VIEW) == pytest.approx(expected)
     info = {"cost_excess": excess, "cost": excess, "multiplier": 2.0}
-    assert reward_info(reward, STEP) == pytest.approx(info)
+    assert reward_info(reward, VIEW) == pytest.approx(info)
 
 
 def test_multiplier_of_the_lagrangian_can_be_replaced() -> None:
     reward = dataclasses.replace(LagrangianReward(FLEET), multiplier=5.0)
-    assert reward(STEP)["constraint"] == pytest.approx(-5.0 * (12.5 - 4.5))
+    assert reward(VIEW)["constraint"] == pytest.approx(-5.0 * (12.5 - 4.5))
 
 
 def test_learner_hands_over_a_reward_with_another_multiplier(make_env: EnvBuilder) -> None:
@@ -108,17 +108,20 @@ def test_learner_hands_over_a_reward_with_another_multiplier(make_env: EnvBuilde
 
 
 @pytest.mark.parametrize(
-    ("change", "kept"),
+    ("latencies_ms", "change", "kept"),
     [
-        ({}, 0.5),
-        ({"load": Load(100.0, 20.0, 0.4, 0.2)}, 1.0),
-        ({"load": Load(100.0, 120.0, 0.4, 0.2)}, 0.25),
-        ({"load": Load(0.0, 0.0, 0.4, 0.2), "completed": 0, "overdue_s": 0.0}, 1.0),
-        ({"load": Load(0.0, 0.0, 0.4, 0.2), "completed": 0}, 0.0),
+        ((1000.0, 20.0), {}, 0.5),
+        ((100.0, 20.0), {}, 1.0),
+        ((100.0, 120.0), {}, 0.25),
+        ((0.0, 0.0), {"completed": 0, "overdue_s": 0.0}, 1.0),
+        ((0.0, 0.0), {"completed": 0}, 0.0),
     ],
 )
-def test_firm_by_hand(change: dict[str, Any], kept: float) -> None:
-    terms = FirmReward(FLEET, alpha=0.7)(STEP._replace(**change))
+def test_firm_by_hand(
+    latencies_ms: tuple[float, float], change: dict[str, Any], kept: float
+) -> None:
+    view = view_of(STEP._replace(**change), load=Load(*latencies_ms, 0.4, 0.2))
+    terms = FirmReward(FLEET, alpha=0.7)(view)
     assert terms == pytest.approx({"preserved": 0.7 * kept * 2, "utilisation": 0.3 * 0.6})
 
 
@@ -127,9 +130,9 @@ def test_shaping_by_hand() -> None:
     before = 28 - 90 + 80 + 2
     shaping = -0.1 * 0.9 * 28 + 0.1 * before
     expected = {"gpus": -0.1, "churn": -0.002, "shaping": shaping}
-    assert reward(STEP) == pytest.approx(expected)
-    assert reward_info(reward, STEP)["cost"] == 12.5  # that of the other reward
-    assert reward_info(ShapedReward(FLEET), STEP) == {}
+    assert reward(VIEW) == pytest.approx(expected)
+    assert reward_info(reward, VIEW)["cost"] == 12.5  # that of the other reward
+    assert reward_info(ShapedReward(FLEET), VIEW) == {}
 
 
 @pytest.mark.parametrize("name", REWARDS)
@@ -201,7 +204,7 @@ def test_reward_that_returns_no_finite_terms_is_told(
     wrap: Callable[[Any], Any],
     make_env: EnvBuilder,
 ) -> None:
-    env = make_env(AGG, reward=wrap(lambda step: returned))
+    env = make_env(AGG, reward=wrap(lambda view: returned))
     env.reset(seed=1)
     with pytest.raises(error, match=f"^{message}"):
         env.step(0)
@@ -209,11 +212,11 @@ def test_reward_that_returns_no_finite_terms_is_told(
 
 def test_cost_that_is_not_finite_is_told() -> None:
     class Endless(ConstrainedReward):
-        def costs(self, step: StepOutcome) -> dict[str, float]:
+        def costs(self, view: TickView) -> dict[str, float]:
             return {"violations": math.inf}
 
     with pytest.raises(ValueError, match=r"^cost.violations: got inf, expected a finite number$"):
-        reward_info(Endless(FLEET), STEP)
+        reward_info(Endless(FLEET), VIEW)
 
 
 @pytest.mark.parametrize(
@@ -248,4 +251,4 @@ def test_cost_that_is_not_finite_is_told() -> None:
 )
 def test_wrong_rewards_are_refused(choice: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        make_part("reward", choice, REWARDS, FLEET, methods=("__call__",))
+        make_component("reward", choice, REWARDS, FLEET, methods=("__call__",))

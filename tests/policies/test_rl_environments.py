@@ -38,12 +38,12 @@ def test_episodes_are_chosen_by_seed_or_by_number() -> None:
 def test_number_of_an_episode_reaches_the_environment() -> None:
     told: list[Any] = []
 
-    class Told(gymnasium.Env[Any, Any]):
+    class ToldInfo(gymnasium.Env[Any, Any]):
         def reset(self, *, seed: Any = None, options: Any = None) -> Any:
             told.append((seed, options))
             return 0, {}
 
-    env = FixedEpisodes(Told(), EpisodeSet(episodes=2, choose_by="episode"))
+    env = FixedEpisodes(ToldInfo(), EpisodeSet(episodes=2, choose_by="episode"))
     for _ in range(3):
         env.reset(seed=5)
     assert told == [(None, {"episode": 0}), (None, {"episode": 1}), (None, {"episode": 0})]

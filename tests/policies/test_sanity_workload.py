@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from aisim_gym.fleet.paid_time import pool_worker_seconds
 from aisim_gym.fleet.tables import DECODE, PREFILL
 from aisim_gym.metrics.request_times import REQUEST_COMPLETED
 from aisim_gym.policies import make_policy
 from aisim_gym.replay import Replay, ScalingLimits, ScalingPolicy
-from aisim_gym.replay.paid_time import pool_worker_seconds
 from aisim_gym.spec import ReplaySpec
 from aisim_gym.workload import RequestTable, requests_from_mooncake_rows
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 TTFT_SLO_MS, ITL_SLO_MS = 500.0, 30.0
 
 
-class Result(NamedTuple):
+class SanityResult(NamedTuple):
     attainment: float
     gpu_hours: float
     p99_ttft_ms: float
@@ -81,7 +81,7 @@ def sanity_spec(prefill: int, decode: int) -> ReplaySpec:
     )
 
 
-def run(policy: ScalingPolicy, prefill: int, decode: int) -> Result:
+def run(policy: ScalingPolicy, prefill: int, decode: int) -> SanityResult:
     limits = ScalingLimits(tick_s=5.0, max_workers=12, max_gpus=16)
     spec = sanity_spec(prefill, decode)
     replay = Replay.run(spec, policy, sanity_requests(), limits=limits)
@@ -99,7 +99,7 @@ def run(policy: ScalingPolicy, prefill: int, decode: int) -> Result:
     ]
     world = replay.state.world
     paid_s = sum(pool_worker_seconds(world, pool_id) for pool_id in (PREFILL, DECODE))
-    return Result(
+    return SanityResult(
         attainment=float(good.mean()),
         gpu_hours=paid_s / 3600.0,
         p99_ttft_ms=float(np.percentile(ttft_ms, 99)),

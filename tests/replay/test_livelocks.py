@@ -265,7 +265,7 @@ def test_livelock_that_something_else_ends_is_none() -> None:
 # With ticks for ever
 
 
-class EndlessTicks(ScriptedTicks):
+class TicksForever(ScriptedTicks):
     """Asks for another tick each 100 ms, without targets."""
 
     def on_tick(self, snapshot: ScalingSnapshot) -> ScalingDecision:
@@ -287,4 +287,4 @@ class EndlessTicks(ScriptedTicks):
 def test_ticks_for_ever_do_not_keep_it_alive(name: str) -> None:
     spec, rows, expected = CASES[name]
     with pytest.raises(ReplayError, match=f"on {expected.split()[0]} worker 0"):
-        Replay.run(spec, EndlessTicks([(100.0, None, None)]), trace(*rows))
+        Replay.run(spec, TicksForever([(100.0, None, None)]), trace(*rows))

@@ -24,7 +24,7 @@ from support.audit import (
     paid_seconds,
     places,
 )
-from support.cases import MAX_TICKS, Case, Outcome, cases, drive
+from support.cases import MAX_TICKS, Case, CaseOutcome, cases, drive
 from support.fleets import small_fleet
 from support.results import results
 from support.small_tables import shrink_tables
@@ -32,6 +32,7 @@ from support.small_tables import shrink_tables
 from aisim_gym.engine.backend import Backend
 from aisim_gym.engine.tables import NONE, ROLE_AGGREGATED, ROLE_DECODE
 from aisim_gym.errors import ReplayError
+from aisim_gym.fleet.paid_time import pool_worker_seconds
 from aisim_gym.fleet.tables import DECODE, PREFILL
 from aisim_gym.fleet.world_state import WorldState
 from aisim_gym.fleet.worlds import WORLD_TYPES
@@ -42,7 +43,6 @@ from aisim_gym.metrics.request_times import (
     REQUEST_OPEN,
 )
 from aisim_gym.replay import Replay, ScalingSnapshot
-from aisim_gym.replay.paid_time import pool_worker_seconds
 from aisim_gym.workload import requests_from_arrays
 
 SLOW = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
@@ -210,7 +210,7 @@ def test_copy_continues_like_the_original_and_does_not_disturb_it(
     straight = case.replay()
     expected = drive(straight, case)
     original = case.replay()
-    before = Outcome()
+    before = CaseOutcome()
     if at >= 0:
         before = drive(original, case, lambda snapshot: snapshot.tick_ordinal == at)
     if original.snapshot is not None and is_answered:
@@ -221,7 +221,7 @@ def test_copy_continues_like_the_original_and_does_not_disturb_it(
         continued = [drive(copied, case), drive(original, case)]
         tail = expected.snapshots[len(expected.snapshots) - len(continued[0].snapshots) :]
         for outcome in continued:
-            assert outcome == Outcome(tail, expected.error)
+            assert outcome == CaseOutcome(tail, expected.error)
     for replay in (copied, original):
         assert differing_tables(replay.state, straight.state) == []
         assert (replay.ticks, replay.is_done) == (straight.ticks, straight.is_done)
@@ -235,14 +235,14 @@ def test_copies_of_copies_run_independently(case: Case) -> None:
     straight = case.replay()
     expected = drive(straight, case)
     replay = case.replay()
-    futures: list[Outcome] = []
+    futures: list[CaseOutcome] = []
 
     def look_ahead(_: ScalingSnapshot) -> None:
         futures.append(drive(replay.fork().fork(), case))
 
     assert drive(replay, case, look_ahead) == expected
     for ordinal, future in enumerate(futures):
-        assert future == Outcome(expected.snapshots[ordinal:], expected.error)
+        assert future == CaseOutcome(expected.snapshots[ordinal:], expected.error)
     assert differing_tables(replay.state, straight.state) == []
 
 

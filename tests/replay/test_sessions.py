@@ -11,7 +11,7 @@ from support.fleets import arrivals, run_small, small_fleet
 from support.sessions import by_turn, run_turns, session_table, turn
 
 from aisim_gym.errors import ReplayError, WorkloadError
-from aisim_gym.replay import Replay, StepOutcome
+from aisim_gym.replay import Replay, StepEnd
 from aisim_gym.report import summarize
 from aisim_gym.spec import ReplaySpec, SyntheticSpec
 from aisim_gym.workload import generate_synthetic
@@ -230,7 +230,7 @@ def test_forked_session_keeps_its_own_lengths() -> None:
     replay.step()
     copy = replay.fork()
     for run in (copy, replay):
-        while run.step() is not StepOutcome.COMPLETE:
+        while run.step() is not StepEnd.COMPLETE:
             pass
     assert list(summarize(copy).per_request or ()) == list(summarize(replay).per_request or ())
 

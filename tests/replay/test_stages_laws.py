@@ -26,7 +26,7 @@ from support.audit import (
     differing_tables,
     places,
 )
-from support.cases import BACKENDS, MAX_TICKS, SERVERS, Case, Outcome, cases, drive, encoders
+from support.cases import BACKENDS, MAX_TICKS, SERVERS, Case, CaseOutcome, cases, drive, encoders
 from support.fixed_cases import BUSY_DISAGGREGATED
 from support.fleets import small_fleet
 from support.results import results
@@ -189,7 +189,7 @@ def test_copy_continues_like_the_original_and_does_not_disturb_it(
     if before.error is None:
         continued = [drive(copied, case), drive(original, case)]
         tail = expected.snapshots[len(expected.snapshots) - len(continued[0].snapshots) :]
-        assert continued == [Outcome(tail, expected.error)] * 2
+        assert continued == [CaseOutcome(tail, expected.error)] * 2
     for replay in (copied, original):
         assert differing_tables(replay.state, straight.state) == []
 

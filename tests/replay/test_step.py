@@ -17,15 +17,15 @@ from aisim_gym.errors import ReplayError
 from aisim_gym.fleet.arrivals import next_arrival_ms
 from aisim_gym.fleet.events import next_event_ms
 from aisim_gym.fleet.stages import next_stage_ms
-from aisim_gym.replay import Replay, ScalingDecision, StepOutcome
+from aisim_gym.replay import Replay, ScalingDecision, StepEnd
 from aisim_gym.replay.settle import PHASE_SETTLED
 
-SETTLED, TICK = StepOutcome.SETTLED, StepOutcome.TICK
-COMPLETE, TIME_LIMIT = StepOutcome.COMPLETE, StepOutcome.TIME_LIMIT
+SETTLED, TICK = StepEnd.SETTLED, StepEnd.TICK
+COMPLETE, TIME_LIMIT = StepEnd.COMPLETE, StepEnd.TIME_LIMIT
 NO_CHANGE = ScalingDecision(None, None, None)
 
 
-def steps(replay: Replay, count: int) -> list[tuple[StepOutcome, float]]:
+def steps(replay: Replay, count: int) -> list[tuple[StepEnd, float]]:
     """Return outcome and time of so many steps."""
     return [(replay.step(), replay.now_ms) for _ in range(count)]
 
@@ -64,7 +64,7 @@ def test_workload_that_ends_at_time_zero_is_complete_after_one_step() -> None:
 def test_outcome_reads_as_a_word() -> None:
     replay = Replay(small_fleet(workers=1), arrivals([0.0]))
     assert f"{replay.step()}" == "settled"
-    assert list(StepOutcome) == ["settled", "tick", "complete", "time_limit"]
+    assert list(StepEnd) == ["settled", "tick", "complete", "time_limit"]
 
 
 def test_steps_after_the_end_change_nothing() -> None:
@@ -160,7 +160,7 @@ def check_settled(replay: Replay) -> None:
     assert next_stage_ms(replay.state.world) > replay.now_ms
 
 
-def stepped(replay: Replay, case: Case) -> Iterator[StepOutcome]:
+def stepped(replay: Replay, case: Case) -> Iterator[StepEnd]:
     """Step to the end, answering ticks by the script; an error of the run ends it too."""
     outcome = SETTLED
     while outcome in (SETTLED, TICK):

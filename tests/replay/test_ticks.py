@@ -185,7 +185,7 @@ def test_aggregated_fleet_ignores_the_prefill_target() -> None:
 # The policy
 
 
-class Recorder:
+class TickRecorder:
     """A policy that keeps how it was called."""
 
     def __init__(self) -> None:
@@ -204,7 +204,7 @@ class Recorder:
 
 
 def test_policy_is_reset_with_fleet_limits_and_seed_then_asked_tick_by_tick() -> None:
-    policy, limits = Recorder(), ScalingLimits(tick_s=0.02, max_workers=4)
+    policy, limits = TickRecorder(), ScalingLimits(tick_s=0.02, max_workers=4)
     Replay.run(small_fleet(workers=1), policy, arrivals(every(10.0, 5)), limits=limits, seed=3)
     (reset, fleet, seed), *rest = policy.calls
     assert (reset, seed, fleet.limits, fleet.mode) == ("reset", 3, limits, "agg")
@@ -213,15 +213,15 @@ def test_policy_is_reset_with_fleet_limits_and_seed_then_asked_tick_by_tick() ->
 
 @pytest.mark.parametrize("method", ["reset", "initial_tick_ms", "on_tick"])
 def test_what_a_policy_raises_passes_through(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    class OwnError(Exception):
+    class PolicyError(Exception):
         pass
 
     def fail(*_: Any) -> None:
-        raise OwnError("my planner broke")
+        raise PolicyError("my planner broke")
 
-    policy = Recorder()
+    policy = TickRecorder()
     monkeypatch.setattr(policy, method, fail)
-    with pytest.raises(OwnError, match=r"^my planner broke$"):
+    with pytest.raises(PolicyError, match=r"^my planner broke$"):
         Replay.run(small_fleet(workers=1), policy, arrivals([0.0]))
 
 

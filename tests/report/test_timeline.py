@@ -5,8 +5,8 @@ import pytest
 from support.fleets import arrivals, every, run_small, small_fleet
 from support.sessions import run_turns, turn
 
+from aisim_gym.fleet.paid_time import pool_worker_seconds
 from aisim_gym.fleet.tables import DECODE, PREFILL
-from aisim_gym.replay.paid_time import pool_worker_seconds
 from aisim_gym.report.timeline import Timeline, choose_window_s, summarize_latencies
 
 

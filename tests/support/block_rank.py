@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from support.rank_tables import RankTables, make_engine
+from support.rank_tables import BareRank, make_engine
 
 from aisim_gym.engine.backend import Backend
 from aisim_gym.engine.seq_rows import delete_seq
@@ -20,7 +20,7 @@ from aisim_gym.engine.vllm import VLLM, VLLM_DRAFTING
 from aisim_gym.tables import make_table
 
 
-class BlockRank(RankTables):
+class BlockRank(BareRank):
     """A rank with 8 blocks of 4 tokens; 10 ms to prefill, 4 ms to decode."""
 
     def __init__(self, backend: Backend = VLLM, **engine: Any) -> None:

@@ -88,7 +88,7 @@ class Case:
 
 
 @dataclass
-class Outcome:
+class CaseOutcome:
     """How a run ended.
 
     Attributes:
@@ -102,7 +102,7 @@ class Outcome:
 
 def drive(
     replay: Replay, case: Case, at_tick: Callable[[ScalingSnapshot], bool | None] | None = None
-) -> Outcome:
+) -> CaseOutcome:
     """Run to the end, answering ticks by the script; also from the middle of a run.
 
     Args:
@@ -110,7 +110,7 @@ def drive(
         case: The script.
         at_tick: Called before a tick is answered; True stops there.
     """
-    outcome = Outcome()
+    outcome = CaseOutcome()
     try:
         snapshot = replay.snapshot or replay.advance_to_tick()
         while snapshot is not None:

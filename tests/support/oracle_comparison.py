@@ -19,7 +19,7 @@ PATIENCE_S = 300.0
 
 
 @dataclass(frozen=True)
-class Comparison:
+class OracleComparison:
     """What became of a scenario.
 
     Attributes:
@@ -48,7 +48,7 @@ class Differential:
         self._running = folder / f"running{SUFFIX}"
         self._patience_s = patience_s
 
-    def compare(self, scenario: dict[str, Any]) -> Comparison:
+    def compare(self, scenario: dict[str, Any]) -> OracleComparison:
         """Run a scenario here and there.
 
         Raises:
@@ -63,10 +63,10 @@ class Differential:
             difference = None
             if not isinstance(run.exception, ReplayError):
                 difference = Difference("run", "error", run.exception, f"an error: {error}")
-            return Comparison(run, unrecorded_data(scenario), error, difference)
+            return OracleComparison(run, unrecorded_data(scenario), error, difference)
         recording = golden_data(golden, answer, run)
         difference = find_difference(Golden.from_data(recording, golden.path), run)
-        return Comparison(run, recording, None, difference)
+        return OracleComparison(run, recording, None, difference)
 
     def _run_ours(self, golden: Golden) -> ScenarioRun:
         _write(unrecorded_data(golden.scenario), self._running)

@@ -18,7 +18,7 @@ from dynamo._core import run_mocker_trace_replay
 POLICY_FAILURE = "scripted policy failure"
 
 
-class ScriptedPolicy:
+class OraclePolicy:
     """Answers each tick with the next decision of a script and keeps what it saw."""
 
     def __init__(self, ticks: dict[str, Any]) -> None:
@@ -40,7 +40,7 @@ class ScriptedPolicy:
 
 def answer(call: dict[str, Any]) -> dict[str, Any]:
     """Return what came of one call."""
-    policy = None if call["ticks"] is None else ScriptedPolicy(call["ticks"])
+    policy = None if call["ticks"] is None else OraclePolicy(call["ticks"])
     result: dict[str, Any] = {"error": None}
     with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as trace:
         trace.writelines(json.dumps(row) + "\n" for row in call["rows"])

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from aisim_gym.fleet.tables import PREFILL
-from aisim_gym.replay import Replay, StepOutcome
+from aisim_gym.replay import Replay, StepEnd
 from aisim_gym.report import summarize
 from aisim_gym.spec import ReplaySpec
 from aisim_gym.workload import RequestTable, requests_from_arrays
@@ -88,8 +88,8 @@ def log_passes(spec: ReplaySpec, requests: RequestTable) -> PassLog:
     passes: list[LoggedPass] = []
     tokens: list[list[float]] = [[] for _ in range(len(requests))]
     emitted = np.zeros(len(requests), np.int64)
-    outcome = StepOutcome.SETTLED
-    while outcome is not StepOutcome.COMPLETE:
+    outcome = StepEnd.SETTLED
+    while outcome is not StepEnd.COMPLETE:
         outcome = replay.step()
         passes += _ended_passes(replay)
         now_emitted = replay.state.world.requests["emitted_tokens"].astype(np.int64)

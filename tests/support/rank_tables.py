@@ -77,7 +77,7 @@ def free_blocks(count: int) -> tuple[Table[BlockRow], ArenaRow]:
 
 
 @dataclass
-class RankTables:
+class BareRank:
     """One rank with its engine, its sequences and its block pool, as kernels take it.
 
     Attributes:

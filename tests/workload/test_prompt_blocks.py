@@ -24,13 +24,13 @@ class Prompt(NamedTuple):
     hash_ids: list[int] | None
 
 
-class Case(NamedTuple):
+class BlockCase(NamedTuple):
     prompts: list[Prompt]
     trace_block_size: int
     block_size: int
 
 
-def table_of(case: Case) -> RequestTable:
+def table_of(case: BlockCase) -> RequestTable:
     return requests_from_arrays(
         np.arange(len(case.prompts), dtype=np.float64),
         [prompt.input_tokens for prompt in case.prompts],
@@ -41,7 +41,7 @@ def table_of(case: Case) -> RequestTable:
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> Case:
+def cases(draw: st.DrawFn) -> BlockCase:
     trace_block_size = draw(st.integers(1, 9))
     block_size = draw(st.integers(1, 12))
     prompts = []
@@ -51,10 +51,10 @@ def cases(draw: st.DrawFn) -> Case:
         ids = st.lists(st.integers(0, 2), min_size=needed, max_size=needed + 2)
         hash_ids = draw(st.one_of(ids, st.none()))
         prompts.append(Prompt(input_tokens, draw(st.integers(0, 20)), hash_ids))
-    return Case(prompts, trace_block_size, block_size)
+    return BlockCase(prompts, trace_block_size, block_size)
 
 
-def tokens_of(case: Case) -> list[list[object]]:
+def tokens_of(case: BlockCase) -> list[list[object]]:
     """All tokens of each request, generated ones included; equal objects are equal tokens."""
     everything = []
     for index, prompt in enumerate(case.prompts):
@@ -93,7 +93,9 @@ def check_identities(blocks: PromptBlocks, requests: list[list[object]]) -> None
 
 @settings(deadline=None, max_examples=300)
 @given(cases())
-def test_identities_are_equal_exactly_when_all_tokens_up_to_the_block_end_are(case: Case) -> None:
+def test_identities_are_equal_exactly_when_all_tokens_up_to_the_block_end_are(
+    case: BlockCase,
+) -> None:
     check_identities(build_prompt_blocks(table_of(case), case.block_size), tokens_of(case))
 
 
@@ -215,20 +217,20 @@ def test_examples_of_trace_blocks_that_differ_from_engine_blocks(
     trace_block_size: int, first: list[int], second: list[int], reused_tokens: int
 ) -> None:
     prompts = [Prompt(16, 1, first), Prompt(16, 1, second)]
-    blocks = build_prompt_blocks(table_of(Case(prompts, trace_block_size, 4)), 4)
+    blocks = build_prompt_blocks(table_of(BlockCase(prompts, trace_block_size, 4)), 4)
     assert (blocks.shared_blocks * 4).tolist() == [reused_tokens, reused_tokens]
 
 
 def test_block_that_only_one_prompt_completes_is_private() -> None:
     prompts = [Prompt(7, 0, [1, 2]), Prompt(8, 0, [1, 2])]
-    blocks = build_prompt_blocks(table_of(Case(prompts, 4, 4)), 4)
+    blocks = build_prompt_blocks(table_of(BlockCase(prompts, 4, 4)), 4)
     assert blocks.shared_blocks.tolist() == [1, 1]
     assert blocks.num_contents == 2
 
 
 def test_private_identities_cover_generated_blocks_and_do_not_collide() -> None:
     prompts = [Prompt(9, 7, None), Prompt(3, 0, None), Prompt(4, 4, [1])]
-    blocks = build_prompt_blocks(table_of(Case(prompts, 4, 4)), 4)
+    blocks = build_prompt_blocks(table_of(BlockCase(prompts, 4, 4)), 4)
     assert blocks.private_base.tolist() == [0, 4, 4]
     assert blocks.num_contents == 6
 

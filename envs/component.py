@@ -1,4 +1,4 @@
-"""Parts of an environment chosen by keyword: a name, a name with parameters, or an object."""
+"""Observation, action and reward: a name, a name with parameters, or an object of one's own."""
 
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -6,29 +6,30 @@ from typing import Any, TypeVar
 
 from aisim_gym.spec.wording import closest
 
-PartT = TypeVar("PartT")
+ComponentT = TypeVar("ComponentT")
 
 
-def make_part(
+def make_component(
     kind: str,
-    choice: str | Mapping[str, Any] | PartT,
-    registry: Mapping[str, Callable[..., PartT]],
+    choice: str | Mapping[str, Any] | ComponentT,
+    registry: Mapping[str, Callable[..., ComponentT]],
     *arguments: object,
     methods: Sequence[str],
-) -> PartT:
-    """Return the part that ``choice`` stands for.
+) -> ComponentT:
+    """Return the component that ``choice`` stands for.
 
     Args:
-        kind: Keyword of the part, for messages.
-        choice: A key of the registry; a mapping with ``name`` and parameters; or the part itself,
-            returned as it is.
-        registry: Builder of each named part.
-        *arguments: What every named part is built with, before its parameters.
-        methods: What an object must have to be such a part.
+        kind: Keyword of the component, for messages.
+        choice: A key of the registry; a mapping with ``name`` and parameters; or the component
+            itself, returned as it is.
+        registry: Builder of each named component.
+        *arguments: What every named component is built with, before its parameters.
+        methods: What an object must have to be such a component.
 
     Raises:
         ValueError: If the name is unknown or missing, or a parameter is out of range.
-        TypeError: If a parameter is unknown or of a wrong type, or an object is no such part.
+        TypeError: If a parameter is unknown or of a wrong type, or an object is no such
+            component.
     """
     if not isinstance(choice, str | Mapping):
         if isinstance(choice, type) or not all(hasattr(choice, method) for method in methods):
@@ -55,36 +56,20 @@ def make_part(
 
 
 def _check_names(
-    part: str, given: Collection[str], build: Callable[..., object], num_first: int
+    component: str, given: Collection[str], build: Callable[..., object], num_first: int
 ) -> None:
-    """Refuse parameters that the part does not have.
+    """Refuse parameters that the component does not have.
 
     Args:
-        part: Kind and name, for the message.
+        component: Kind and name, for the message.
         given: Names of the parameters.
-        build: What builds the part.
+        build: What builds the component.
         num_first: Arguments in front of the parameters, which the environment fills.
     """
     known = list(inspect.signature(build).parameters)[num_first:]
     for name in given:
         if name not in known:
             raise TypeError(
-                f"{part}: unknown parameter {name!r}{closest(str(name), known)} "
+                f"{component}: unknown parameter {name!r}{closest(str(name), known)} "
                 f"(known: {', '.join(known) or 'none'})"
             )
-
-
-def has_direct_form(part: object, general: str, direct: str) -> bool:
-    """Return whether a part's method ``direct`` is a quicker form of its method ``general``.
-
-    Not if there is none, nor if a subclass or the object itself defines only ``general`` anew: what
-    ``direct`` does is then no longer the same.
-    """
-    if general in getattr(part, "__dict__", {}):
-        return False
-    for cls in type(part).__mro__:
-        if direct in vars(cls):
-            return True
-        if general in vars(cls):
-            return False
-    return False

@@ -13,8 +13,9 @@ from aisim_gym.envs.scaling_env import ScalingEnv
 
 def manual_sections(env_class: type) -> dict[str, str]:
     """Return the sections of the manual in a class's docstring, by heading."""
-    parts = inspect.cleandoc(env_class.__doc__ or "").split("\n## ")[1:]
-    return {heading: text.strip() for heading, _, text in (part.partition("\n") for part in parts)}
+    sections = inspect.cleandoc(env_class.__doc__ or "").split("\n## ")[1:]
+    split = (section.partition("\n") for section in sections)
+    return {heading: text.strip() for heading, _, text in split}
 
 
 def to_markdown(text: str) -> str:
@@ -43,15 +44,15 @@ def overview(env_id: str, env: ScalingEnv) -> str:
 
 def observation_table(env: ScalingEnv) -> str:
     """Return the entries of the observation ``summary``, with their bounds."""
-    part = env.observation_object
+    summary = env.observation_object
     space = env.observation_space
     assert isinstance(space, gymnasium.spaces.Box)
-    assert isinstance(part, SummaryObservation)
+    assert isinstance(summary, SummaryObservation)
     bounds = zip(space.low.tolist(), space.high.tolist(), strict=True)
     rows = [
         (str(i), f"`{name}`", f"{low:g}", f"{high:g}", unit)
         for i, (name, unit, (low, high)) in enumerate(
-            zip(part.names, part.units, bounds, strict=True)
+            zip(summary.names, summary.units, bounds, strict=True)
         )
     ]
     return markdown_table(("Num", "Name", "Min", "Max", "Unit"), rows)

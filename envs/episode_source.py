@@ -1,0 +1,108 @@
+"""Draws the episodes of an environment: their traffic, their fleet at the start, their horizon."""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from aisim_gym.envs.capacity import check_capacity
+from aisim_gym.envs.episode import Episode, EpisodeRules
+from aisim_gym.envs.episode_workload import (
+    EpisodeTraffic,
+    EpisodeWorkload,
+    FixedWorkload,
+    read_trace,
+)
+from aisim_gym.envs.fleet_setup import FleetSetup
+from aisim_gym.envs.pool_scales import pool_scales, scale_table
+from aisim_gym.envs.reset_options import ResetOptions
+from aisim_gym.replay import Replay
+from aisim_gym.spec.argument_checks import check_number
+
+GRACE_S = 300.0
+"""Time after the last arrival that the default horizon leaves for the fleet to drain."""
+
+
+class EpisodeSource:
+    """Draws one episode after the other.
+
+    Attributes:
+        workload: Where the requests come from, unless an option says otherwise.
+    """
+
+    def __init__(
+        self,
+        setup: FleetSetup,
+        workload: EpisodeWorkload,
+        tick_s: float,
+        horizon_s: float | None,
+        option_names: Mapping[str, str],
+    ) -> None:
+        """Check that every request can run and that the horizon leaves time for a step.
+
+        Args:
+            setup: The fleet.
+            workload: Gives every episode its requests.
+            tick_s: Time between two ticks.
+            horizon_s: When an episode is truncated; None for the length of its traffic and 300 s.
+            option_names: Field of the fleet with workers at the start -> name of the reset option.
+
+        Raises:
+            TypeError: If the horizon is no number.
+            ValueError: If it is not longer than a tick.
+            WorkloadError: If a request can never run.
+        """
+        self.workload = workload
+        self._setup = setup
+        scales = scale_table(pool_scales(setup.description))
+        self._rules = EpisodeRules(
+            setup.description, setup.prices, setup.limits, float(tick_s) * 1000.0, scales
+        )
+        self._horizon_s = horizon_s
+        self._names = {field: f"options.{option}" for field, option in option_names.items()}
+        self._check_capacity(workload)
+        self._horizon_ms(workload.longest_s)  # refuses one that is too short
+
+    def draw(self, random: np.random.Generator, options: ResetOptions) -> Episode:
+        """Return a new episode at time 0.
+
+        Args:
+            random: Where every random choice comes from.
+            options: What is wanted of it.
+
+        Raises:
+            ValueError: If an option is not allowed.
+            WorkloadError: If the trace of an option is not valid or can never run.
+        """
+        fleet = self._setup.fleet_with(options.workers, self._names)
+        traffic = self._draw_traffic(random, options)
+        horizon_ms = self._horizon_ms(traffic.duration_s)
+        spec = self._setup.spec.model_copy(update={"fleet": fleet, "max_sim_time_ms": horizon_ms})
+        replay = Replay(spec, traffic.requests, initial_tick_ms=self._rules.tick_ms)
+        return Episode(replay, horizon_ms, self._rules)
+
+    def _draw_traffic(self, random: np.random.Generator, options: ResetOptions) -> EpisodeTraffic:
+        workload = self.workload
+        if options.trace is not None:
+            path, table = read_trace(options.trace)
+            workload = FixedWorkload(table, path)
+            self._check_capacity(workload)
+        return workload.draw(random, options.episode, options.only)
+
+    def _horizon_ms(self, duration_s: float) -> float:
+        """Return the time at which an episode is truncated."""
+        tick_ms, horizon_s = self._rules.tick_ms, self._horizon_s
+        if horizon_s is not None:
+            horizon_s = check_number("horizon_s", horizon_s, "larger than tick_s, or None")
+        else:
+            horizon_s = max(duration_s + GRACE_S, 2.0 * tick_ms / 1000.0)
+        if not (math.isfinite(horizon_s) and horizon_s * 1000.0 > tick_ms):
+            raise ValueError(
+                f"horizon_s: got {horizon_s}, expected a finite number larger than tick_s "
+                f"({tick_ms / 1000.0})"
+            )
+        return horizon_s * 1000.0
+
+    def _check_capacity(self, workload: EpisodeWorkload) -> None:
+        for lengths in workload.lengths():
+            check_capacity(self._setup.spec.fleet, lengths)
