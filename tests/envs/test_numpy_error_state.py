@@ -6,6 +6,8 @@ In a process of its own: tables that others have filled would hide what filling 
 import subprocess
 import sys
 
+import pytest
+
 TRAFFIC_IN_BURSTS = """
 import numpy as np
 np.seterr(all="raise")
@@ -45,6 +47,7 @@ def lines_of(script: str) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.slow
 def test_environments_run_when_every_floating_point_error_is_raised() -> None:
     assert len(lines_of(EVERY_ENVIRONMENT)) == 15
 

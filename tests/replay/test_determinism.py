@@ -64,6 +64,7 @@ def digests_of_another_process(**variables: str) -> dict[str, str]:
     return dict(line.split() for line in done.stdout.splitlines())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "disable_jit"), [("0", "0"), ("4242", "1")], ids=["compiled", "plain Python"]
 )

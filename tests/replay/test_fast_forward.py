@@ -60,6 +60,7 @@ def test_busy_runs_are_equal(case: Case) -> None:
     compare_modes(Script.of_case(case))
 
 
+@pytest.mark.slow  # all of them together
 @pytest.mark.parametrize("path", find_goldens([GOLDENS, FOUND]), ids=golden_name)
 def test_recorded_runs_are_equal(path: Path) -> None:
     try:
