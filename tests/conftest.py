@@ -6,9 +6,9 @@ machine, and neither reads or writes a database of examples.
 """
 
 import os
+from contextlib import suppress
 
 from hypothesis import settings
-from hypothesis.internal.conjecture import providers
 
 # No deadline: the first example of a process may compile the kernel.
 settings.register_profile("dev", max_examples=25, deadline=None, derandomize=True)
@@ -17,5 +17,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 # Hypothesis also draws numbers and texts that it finds in the sources of the modules imported so
 # far: examples would depend on the folder of the sources and on which tests ran before.
-if settings().derandomize and hasattr(providers.HypothesisProvider, "_local_constants"):
-    setattr(providers.HypothesisProvider, "_local_constants", providers.Constants())  # noqa: B010
+if settings().derandomize:
+    with suppress(ImportError):  # versions that do not
+        from hypothesis.internal.conjecture.providers import HypothesisProvider
+        from hypothesis.internal.constants_ast import Constants
+
+        setattr(HypothesisProvider, "_local_constants", Constants())  # noqa: B010
