@@ -15,16 +15,17 @@ TORCH := torch==2.13.0
 OLDEST := .venv-numba-oldest
 RATIOS := aisim_gym/bench/recorded.json
 INTERPRETED := tests/conformance/test_interpreted.py
-CHECKED := tests/conformance/test_goldens.py tests/envs/test_episode.py
+CHECKED := tests/conformance/test_goldens.py tests/envs/test_episode.py tests/fuzz/test_found.py
 
 # One thread each: JOBS processes already fill the cores.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -q
-PARALLEL := -n $(JOBS)
+PARALLEL := -n $(JOBS) --dist worksteal
+# What needs no other: as many at a time as there are cores.
+TOGETHER = $(MAKE) --no-print-directory -j$(JOBS)
 
 .DEFAULT_GOAL := help
-.NOTPARALLEL:
-.PHONY: help demo test check bench-check numba-range differential fuzz docs pages format lint \
-	kernel constraints clean
+.PHONY: help demo test check bench-check numba-range differential fuzz docs pages format lint style \
+	mypy pyright kernel checked-kernel constraints clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,18 +34,21 @@ demo: $(VENV)/.demo ## Replay, plan and plot an example into runs/ (about 3 minu
 	@echo "Running the demo: half a minute, and as long again if the kernel is not compiled yet"
 	@$(BIN)/aisim-gym demo --out $(RUNS)/demo
 
-test: lint kernel ## Run all checks and the whole test suite (20 minutes on two cores)
-	@echo "Running all tests in $(JOBS) processes: minutes"
+test: $(VENV)/.dev ## Run all checks and the whole test suite (10 minutes on two cores)
+	@echo "Checking style and types, compiling with and without index checks: 4 minutes"
+	@$(TOGETHER) lint kernel checked-kernel
+	@echo "Running all tests in $(JOBS) processes: 4 minutes"
 	@$(PYTEST) $(PARALLEL)
 	@if [ -e $(INTERPRETED) ]; then \
-		echo "Running a slice of them as plain Python, without compilation: minutes"; \
-		NUMBA_DISABLE_JIT=1 $(PYTEST) $(INTERPRETED); \
+		echo "Running a slice of them as plain Python, without compilation: half a minute"; \
+		NUMBA_DISABLE_JIT=1 $(PYTEST) $(PARALLEL) $(INTERPRETED); \
 	fi
-	@echo "Running recorded runs and episodes with every index checked: minutes"
+	@echo "Running recorded runs and episodes with every index checked: half a minute"
 	@NUMBA_BOUNDSCHECK=1 $(PYTEST) $(PARALLEL) $(CHECKED)
 	@$(MAKE) --no-print-directory bench-check
 
-check: lint kernel ## Run the checks and the fast tests: what to do before a commit
+check: $(VENV)/.dev ## Run the checks and the fast tests (3 minutes): what to do before a commit
+	@$(TOGETHER) lint kernel
 	@echo "Running the fast tests in $(JOBS) processes"
 	@$(PYTEST) $(PARALLEL) -m 'not slow'
 
@@ -72,11 +76,17 @@ docs: $(VENV)/.dev ## Build the documentation into build/docs (half a minute)
 pages: $(VENV)/.dev ## Write the pages that are made from the code: fields, commands, API
 	@$(BIN)/python docs/generate.py
 
-lint: $(VENV)/.dev ## Check style, format and types
-	@echo "Checking style, format and types: about a minute the first time"
+lint: $(VENV)/.dev ## Check style, format and types (a minute the first time)
+	@$(TOGETHER) style mypy pyright
+
+style: $(VENV)/.dev
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
+
+mypy: $(VENV)/.dev
 	@$(BIN)/mypy
+
+pyright: $(VENV)/.dev
 	@$(BIN)/pyright --pythonpath $(BIN)/python
 
 format: $(VENV)/.dev ## Format the sources and sort their imports
@@ -85,6 +95,9 @@ format: $(VENV)/.dev ## Format the sources and sort their imports
 
 kernel: $(VENV)/.dev ## Compile the kernel, once per version of its sources (1-2 minutes)
 	@$(BIN)/aisim-gym warmup --all
+
+checked-kernel: $(VENV)/.dev
+	@NUMBA_BOUNDSCHECK=1 $(BIN)/aisim-gym warmup --all
 
 constraints: $(VENV)/bin/python ## Renew the pinned versions from the newest that fit
 	@echo "Installing the newest versions: minutes"

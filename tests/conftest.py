@@ -1,18 +1,29 @@
 """Settings that hold for every test.
 
 The environment variable HYPOTHESIS_PROFILE chooses how hard the laws are tried: ``dev`` (the
-default) draws 25 examples, new ones each time; ``ci`` draws 200, the same ones each time.
+default) draws 25 examples, ``ci`` draws 200. Both draw the same ones each time and on every
+machine, and neither reads or writes a database of examples.
 """
 
 import os
+from contextlib import suppress
 
 import pytest
 from hypothesis import settings
 
 # No deadline: the first example of a process may compile the kernel.
-settings.register_profile("dev", max_examples=25, deadline=None)
-settings.register_profile("ci", max_examples=200, deadline=None, derandomize=True, print_blob=True)
+settings.register_profile("dev", max_examples=25, deadline=None, derandomize=True)
+settings.register_profile("ci", max_examples=200, deadline=None, derandomize=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+# Hypothesis also draws numbers and texts that it finds in the sources of the modules imported so
+# far: examples would depend on the folder of the sources and on which tests ran before.
+if settings().derandomize:
+    with suppress(ImportError):  # versions that do not
+        from hypothesis.internal.conjecture.providers import HypothesisProvider
+        from hypothesis.internal.constants_ast import Constants
+
+        setattr(HypothesisProvider, "_local_constants", Constants())  # noqa: B010
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from numba.core import config
+from support.effort import HANG_S
 
 from aisim_gym import kernel_cache, kernel_folder
 from aisim_gym.kernel import entry_point, kernel
@@ -91,7 +92,7 @@ class Runs:
 
     def end(self, process: subprocess.Popen[str]) -> tuple[int, list[bool], list[str]]:
         """Return the sum, whether code was compiled, and the lines on stderr."""
-        out, err = process.communicate(timeout=100)
+        out, err = process.communicate(timeout=HANG_S)
         assert process.returncode == 0, err
         result, is_new = json.loads(out)
         return result, is_new, err.splitlines()
@@ -182,7 +183,7 @@ def test_where_nothing_can_be_kept_a_private_temporary_folder_serves(runs: Runs)
 
 
 def _wait_until(is_true: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + 60.0
+    deadline_s = time.monotonic() + HANG_S
     while not is_true():
         assert time.monotonic() < deadline_s
         time.sleep(0.02)

@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 from conformance.drawn_profiles import Profile, profiles, use_profiles, write_profile
 from conformance.drawn_scenarios import BACKENDS, scenarios
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.fleets import BLOCK_SIZE, arrivals, run_small, small_fleet
+from support.laws import fewer
 from support.oracle import Oracle
 from support.oracle_comparison import Differential
 from support.oracle_recording import unrecorded
@@ -55,7 +56,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS)
-@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@fewer(5)  # an example writes files and makes the reference read them
 @given(data=st.data())
 def test_random_run_with_profiles_is_reproduced(
     backend: str, differential: Differential, folder: Path, data: st.DataObject

@@ -1,7 +1,6 @@
 """Seeds, ends, costs of an episode (policies.md §18.2; rulings.md 11)."""
 
 import random
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 from gymnasium.error import ResetNeeded
 from support.audit import check_arrivals, check_requests
+from support.effort import cpu_loops
 
 from aisim_gym.envs import ScalingEnv
 from aisim_gym.envs.fleet_choice import choose_fleet
@@ -180,12 +180,12 @@ def test_hopeless_overload_still_ends(env_id: str, make_env: EnvBuilder) -> None
     """F20: at the horizon, however long the queue is."""
     traffic = {"duration_s": 60.0, "base_rate_rps": 40.0, "peak_rate_rps": 40.0}
     env = make_env(env_id, workload={**traffic, "spike_at_s": None}, horizon_s=80.0)
-    begun_s = time.process_time()
-    seen = play(env, action=least(env), seed=1)
+    seen: list[tuple[Any, ...]] = []
+    # Usual: 1.
+    assert cpu_loops(lambda: seen.extend(play(env, action=least(env), seed=1))) < 300
     assert seen[-1][3]
     assert seen[-1][4]["is_success"] is False
     assert len(seen) == 1 + 7
-    assert time.process_time() - begun_s < 10.0
 
 
 def test_workload_that_ends_before_the_first_tick_is_one_step(

@@ -2,14 +2,17 @@
 
 import json
 import os
+import runpy
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.effort import HANG_S
 from support.rl_runs import CONFIGS, SMOKE
 from support.source_tree import ROOT
 
@@ -26,8 +29,30 @@ def command(script: Path, *arguments: object) -> list[str]:
 
 def execute(script: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command(script, *arguments), check=False, capture_output=True, text=True, timeout=300
+        command(script, *arguments), check=False, capture_output=True, text=True, timeout=HANG_S
     )
+
+
+@pytest.fixture
+def execute_here(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Return ``execute`` without a process: importing PyTorch again takes seconds."""
+
+    def run_here(script: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+        monkeypatch.setattr(sys, "argv", command(script, *arguments)[1:])
+        returncode: object = 0
+        try:
+            runpy.run_path(str(script), run_name="__main__")
+        except SystemExit as ended:
+            returncode = ended.code
+        out, err = capsys.readouterr()
+        if isinstance(returncode, str):
+            err, returncode = f"{err}{returncode}\n", 1
+        assert isinstance(returncode, int | None)
+        return subprocess.CompletedProcess(sys.argv, returncode or 0, out, err)
+
+    return run_here
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +70,7 @@ def test_two_evaluations_in_processes_of_their_own_are_equal(run: Path, tmp_path
     """Field cases F63 and F66."""
     results = []
     for name in ("first", "second"):
-        done = execute(EVALUATE, "--policy", run, "--episodes", 3, "--out", tmp_path / name)
+        done = execute(EVALUATE, "--policy", run, "--episodes", 2, "--out", tmp_path / name)
         assert done.returncode == 0, done.stderr
         assert "uncalibrated: 1 training seed, fewer than 5; not tuned: hpa" in done.stdout
         results.append([(tmp_path / name / file).read_bytes() for file in FILES])
@@ -60,7 +85,9 @@ def test_two_evaluations_in_processes_of_their_own_are_equal(run: Path, tmp_path
 
 
 @pytest.mark.slow
-def test_training_seeds_are_compared_together(run: Path, tmp_path: Path) -> None:
+def test_training_seeds_are_compared_together(
+    run: Path, tmp_path: Path, execute_here: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
     other = tmp_path / "smoke" / "seed-4"
     shutil.copytree(run, tmp_path / "smoke" / "seed-3")
     shutil.copytree(run / "policy", other)
@@ -71,7 +98,7 @@ def test_training_seeds_are_compared_together(run: Path, tmp_path: Path) -> None
     printed = []
     for number, seeds in enumerate(((tmp_path / "smoke",), (run, other))):
         policies = [word for path in seeds for word in ("--policy", path)]
-        done = execute(EVALUATE, *policies, *options, "--out", tmp_path / str(number))
+        done = execute_here(EVALUATE, *policies, *options, "--out", tmp_path / str(number))
         assert done.returncode == 0, done.stderr
         printed.append(done.stdout.replace(str(tmp_path / str(number)), "OUT"))
     assert "all 2 training seeds:" in printed[0]
@@ -79,8 +106,10 @@ def test_training_seeds_are_compared_together(run: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_wrong_argument_is_told_in_a_line(run: Path, tmp_path: Path) -> None:
-    done = execute(EVALUATE, "--policy", run, "--out", tmp_path, "--split", "tst")
+def test_wrong_argument_is_told_in_a_line(
+    run: Path, tmp_path: Path, execute_here: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    done = execute_here(EVALUATE, "--policy", run, "--out", tmp_path, "--split", "tst")
     assert done.returncode == 1
     line = "Error: unknown split 'tst'; did you mean `test`? (known: validation, test)"
     assert done.stderr.strip() == line
@@ -108,11 +137,10 @@ def test_interrupted_script_says_how_to_go_on_and_does(tmp_path: Path) -> None:
         text=True,
         start_new_session=True,
     )
-    deadline_s = time.monotonic() + 120.0
-    while not list(folder.glob("checkpoints/step-*")) and time.monotonic() < deadline_s:
+    while not list(folder.glob("checkpoints/step-*")) and process.poll() is None:
         time.sleep(0.05)
     os.killpg(process.pid, signal.SIGINT)  # what Ctrl-C does: every process of the terminal
-    _, errors = process.communicate(timeout=120)
+    _, errors = process.communicate(timeout=HANG_S)
     assert process.returncode == 130, errors
     assert f"--resume {folder}" in errors
     assert json.loads((folder / "manifest.json").read_text("utf-8"))["ended"] is None

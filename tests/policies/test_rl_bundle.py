@@ -62,6 +62,7 @@ def change(bundle: Path, **fields: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), **fields}), "utf-8")
 
 
+@pytest.mark.slow
 def test_fresh_process_gets_the_rewards_of_the_card(run: TrainingRun) -> None:
     """Field case F63, bit for bit."""
     command = [sys.executable, "-c", PRINT_CARD_REWARD, str(run.policy)]

@@ -64,18 +64,16 @@ def digests_of_another_process(**variables: str) -> dict[str, str]:
     return dict(line.split() for line in done.stdout.splitlines())
 
 
-@pytest.mark.parametrize("seed", ["0", "4242"])
-def test_processes_with_different_hash_seeds_agree(seed: str) -> None:
-    assert digests_of_another_process(PYTHONHASHSEED=seed) == digests()
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "variables",
-    [{"NUMBA_DISABLE_JIT": "1"}, {"NUMBA_DISABLE_JIT": "0"}],
-    ids=["plain Python", "compiled"],
+    ("seed", "disable_jit"), [("0", "0"), ("4242", "1")], ids=["compiled", "plain Python"]
 )
-def test_compiled_code_and_plain_python_agree(variables: dict[str, str]) -> None:
-    assert digests_of_another_process(**variables) == digests()
+def test_processes_agree_whatever_their_hash_seed_compiled_or_not(
+    seed: str, disable_jit: str
+) -> None:
+    """The process of the tests has a hash seed of its own."""
+    theirs = digests_of_another_process(PYTHONHASHSEED=seed, NUMBA_DISABLE_JIT=disable_jit)
+    assert theirs == digests()
 
 
 def test_interleaved_runs_do_not_disturb_each_other() -> None:

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 from conformance.drawn_scenarios import scenarios
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.cases import BACKENDS, Case, cases
 from support.fixed_cases import BUSY
 from support.fleets import arrivals, every, small_fleet
 from support.goldens import FOUND, GOLDENS
+from support.laws import SLOW, fewer
 from support.long_decodes import long_decodes
 from support.oracle_recording import unrecorded
 from support.two_modes import (
@@ -31,18 +32,16 @@ from aisim_gym.errors import UnsupportedError
 from aisim_gym.replay import Replay
 from aisim_gym.replay.run import INSTANTS_PER_CALL
 
-SLOW = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@SLOW
+@fewer(5)  # all tables are compared at every tick of two long runs
 @given(data=st.data())
 def test_runs_with_long_decodes_are_equal(backend: str, data: st.DataObject) -> None:
     compare_modes(data.draw(long_decodes(backend)))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@SLOW
+@fewer(5)  # likewise
 @given(data=st.data())
 def test_runs_with_scarce_blocks_sessions_and_scaling_are_equal(
     backend: str, data: st.DataObject
@@ -61,6 +60,7 @@ def test_busy_runs_are_equal(case: Case) -> None:
     compare_modes(Script.of_case(case))
 
 
+@pytest.mark.slow  # all of them together
 @pytest.mark.parametrize("path", find_goldens([GOLDENS, FOUND]), ids=golden_name)
 def test_recorded_runs_are_equal(path: Path) -> None:
     try:
@@ -90,7 +90,7 @@ def test_worker_that_tries_in_vain_has_its_turns_beside_steady_decode(
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@SLOW
+@fewer(5)  # likewise
 @given(data=st.data(), at=st.integers(0, 8), count=st.integers(1, 5))
 def test_copy_that_runs_pass_by_pass_for_a_while_goes_on_like_the_original(
     backend: str, data: st.DataObject, at: int, count: int

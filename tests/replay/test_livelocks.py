@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.effort import HANG_S
 from support.fleets import ScriptedTicks, small_fleet
 from support.pass_log import Row, trace
 
@@ -21,9 +22,6 @@ from aisim_gym.errors import ReplayError
 from aisim_gym.fleet.group_pass import MAX_RETRIES
 from aisim_gym.replay import FleetDescription, Replay, ScalingDecision, ScalingSnapshot
 from aisim_gym.spec import ReplaySpec
-
-TIME_LIMIT_S = 280.0
-"""For all cases together, compilation included."""
 
 DRAFTING = {"aic_nextn": 2, "aic_nextn_accept_rates": "1,1"}
 UNCHUNKED = {"max_num_batched_tokens": 16, "enable_chunked_prefill": False}
@@ -189,7 +187,7 @@ def ends() -> dict[str, str]:
         capture_output=True,
         text=True,
         check=True,
-        timeout=TIME_LIMIT_S,
+        timeout=HANG_S,
     )
     return dict(json.loads(line) for line in done.stdout.splitlines())
 

@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.cases import Case, cases, drive
 from support.fleets import ScriptedTicks, Tick, arrivals, every, small_fleet
+from support.laws import fewer
 from support.pass_log import trace
 from support.results import results
 from support.two_modes import differing_parts
@@ -272,10 +273,8 @@ TELEMETRY_ONLY = (
 )
 """Fields in which a run with telemetry may differ from the same run without."""
 
-SLOW = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
-
-@SLOW
+@fewer(4)  # a sample may be taken every 0.3 ms
 @given(cases(limited=True), st.sampled_from([0.3, 1.0, 7.5, 1000.0]))
 def test_run_with_telemetry_is_the_run_without_it(case: Case, interval_ms: float) -> None:
     data = case.spec.model_dump()

@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from support.effort import HANG_S
 from support.oracle import CrashedError, HungError, Oracle
 from support.oracle_recording import golden_data, unrecorded, unrecorded_data
 
 from aisim_gym.conformance import Difference, Golden, ScenarioRun, find_difference, run_scenario
 from aisim_gym.conformance.golden import SUFFIX
 from aisim_gym.errors import ReplayError
-
-PATIENCE_S = 300.0
-"""How long our run may take, compilation included; then the process ends with a traceback."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +40,8 @@ class OracleComparison:
 class Differential:
     """Compares scenarios, one after the other."""
 
-    def __init__(self, oracle: Oracle, folder: Path, patience_s: float = PATIENCE_S) -> None:
-        """Keep in ``folder`` what is being run, in case that we hang."""
+    def __init__(self, oracle: Oracle, folder: Path, patience_s: float = HANG_S) -> None:
+        """Keep in ``folder`` what is being run: after ``patience_s`` the process ends."""
         self._oracle = oracle
         self._running = folder / f"running{SUFFIX}"
         self._patience_s = patience_s

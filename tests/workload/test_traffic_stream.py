@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.laws import fewer
 
 from aisim_gym.errors import SpecError, WorkloadError
 from aisim_gym.replay import Replay
@@ -148,6 +149,7 @@ def test_count_is_the_mean_rate_times_the_duration(preset: str) -> None:
     assert np.mean(counts) == pytest.approx(expected, abs=4 * error)
 
 
+@fewer(2)  # an example generates two minutes of traffic
 @given(
     preset=st.sampled_from(sorted(PRESETS)),
     seed=st.integers(0, 2**64 - 1),
