@@ -20,6 +20,7 @@ from aisim_gym.engine.radix_pool import (
 from aisim_gym.engine.seq_queue import queue_of
 from aisim_gym.engine.sglang_admission import output_left
 from aisim_gym.engine.sglang_decode import decode, finish_complete
+from aisim_gym.engine.steady_batch import sum_batch
 from aisim_gym.engine.tables import (
     NONE,
     PREBUILT,
@@ -65,34 +66,37 @@ def steady_passes(t: RankTables, engine: EngineRow, rank: RankRow, last_entry: i
         or count > engine.max_seqs
     ):
         return 0
-    passes = engine.num_blocks * engine.block_size
-    tokens = 0
-    squares = 0
-    s = running.first
-    while s != NONE:
-        seq = t.seqs[s]
-        length = seq_length(seq)
-        if seq.computed_tokens != length or seq.last_entry != last_entry:
-            return 0
-        passes = min(passes, output_left(seq))
-        tokens += length
-        squares += length * length
-        s = seq.next
-    s = prebuilt.first
-    while s != NONE:
-        seq = t.seqs[s]
-        length = seq_length(seq)
-        if seq.computed_tokens != length or seq.generated_tokens > 0:
-            return 0
-        passes = min(passes, output_left(seq))
-        tokens += length
-        squares += length * length
-        s = seq.next
+    passes, tokens, squares = sum_batch(
+        t.seqs, engine, int(running.first), last_entry, _is_in_step, _tokens_left
+    )
+    joining = sum_batch(t.seqs, engine, int(prebuilt.first), last_entry, _is_new, _tokens_left)
+    passes = min(passes, joining[0])
+    if passes == 0:
+        return 0
+    tokens += joining[1]
+    squares += joining[2]
     rank.steady_seqs = count
     rank.steady_tokens = tokens
     rank.steady_squares = squares
     available = free_pages(engine, rank) + rank.evictable_blocks
     return int(min(passes, available // count * engine.block_size))
+
+
+@kernel
+def _is_in_step(engine: EngineRow, seq: SeqRow, last_entry: int) -> bool:
+    """Return whether a running sequence got a token with the last entry and has all its pages."""
+    return bool(seq.computed_tokens == seq_length(seq) and seq.last_entry == last_entry)
+
+
+@kernel
+def _is_new(engine: EngineRow, seq: SeqRow, last_entry: int) -> bool:
+    """Return whether an activated destination is at its first token."""
+    return bool(seq.computed_tokens == seq_length(seq) and seq.generated_tokens == 0)
+
+
+@kernel
+def _tokens_left(engine: EngineRow, seq: SeqRow) -> int:
+    return output_left(seq)
 
 
 @kernel

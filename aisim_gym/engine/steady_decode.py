@@ -20,6 +20,7 @@ from aisim_gym.engine.emission import (
 from aisim_gym.engine.kv_pool import blocks_for, evict_blocks, free_blocks, make_resident
 from aisim_gym.engine.queue_load import remove_from_load
 from aisim_gym.engine.seq_queue import push_back, queue_of, unlink
+from aisim_gym.engine.steady_batch import sum_batch
 from aisim_gym.engine.tables import (
     END_NONE,
     NONE,
@@ -28,10 +29,12 @@ from aisim_gym.engine.tables import (
     ROLE_PREFILL,
     RUNNING,
     SEQ_RUNNING,
+    UNLIMITED,
     WAITING,
     EngineRow,
     PassRow,
     RankRow,
+    SeqRow,
 )
 from aisim_gym.kernel import kernel
 
@@ -78,10 +81,6 @@ def steady_passes(
         return 0
     if engine.dp_size > 1 and rank.is_capacity_bound != (waiting.count > 0):
         return 0
-    passes = engine.num_blocks * engine.block_size
-    tokens = 0
-    squares = 0
-    s = running.first
     # Blocks in common that a request completes may let a waiting one in: that pass is not steady.
     may_let_in = (
         waiting.count > 0
@@ -96,36 +95,54 @@ def steady_passes(
             rank.steady_next_tokens,
             rank.steady_next_squares,
         )
-        s = NONE
-    while s != NONE:
-        seq = t.seqs[s]
-        length = seq_length(seq)
-        if (
-            seq.computed_tokens != length - 1
-            or seq.computed_tokens < seq.prompt_tokens
-            or seq.last_entry != last_entry
-        ):
-            return 0
-        passes = min(passes, remaining_tokens(engine, seq))
-        if may_let_in and seq.resident_blocks < seq.shared_blocks:
-            block_end = (seq.resident_blocks + 1) * engine.block_size
-            passes = min(passes, block_end - 1 - seq.computed_tokens)
-        tokens += length
-        squares += length * length
-        s = seq.next
-    s = waiting.first if joins else NONE
-    while s != NONE:
-        seq = t.seqs[s]
-        length = seq_length(seq)
-        passes = min(passes, remaining_tokens(engine, seq))
-        tokens += length
-        squares += length * length
-        s = seq.next
+    else:
+        passes, tokens, squares = sum_batch(
+            t.seqs, engine, int(running.first), last_entry, _is_in_step, remaining_tokens
+        )
+        if may_let_in:
+            passes = min(passes, _passes_in_blocks(t, engine, int(running.first)))
+    if joins:
+        joining = sum_batch(
+            t.seqs, engine, int(waiting.first), last_entry, _may_join, remaining_tokens
+        )
+        passes = min(passes, joining[0])
+        tokens += joining[1]
+        squares += joining[2]
     rank.steady_seqs = count
     rank.steady_tokens = tokens
     rank.steady_squares = squares
     available = free_blocks(engine, rank) + rank.evictable_blocks
     return int(min(passes, available // count * engine.block_size))
+
+
+@kernel
+def _is_in_step(engine: EngineRow, seq: SeqRow, last_entry: int) -> bool:
+    """Return whether a running sequence got a token with the last entry and computes one more."""
+    return bool(
+        seq.computed_tokens == seq_length(seq) - 1
+        and seq.computed_tokens >= seq.prompt_tokens
+        and seq.last_entry == last_entry
+    )
+
+
+@kernel
+def _may_join(engine: EngineRow, seq: SeqRow, last_entry: int) -> bool:
+    """Return True: :func:`_all_join` has looked."""
+    return True
+
+
+@kernel
+def _passes_in_blocks(t: RankTables, engine: EngineRow, first: int) -> int:
+    """Return how many passes complete no block that a running sequence has in common."""
+    passes = UNLIMITED
+    s = first
+    while s != NONE:
+        seq = t.seqs[s]
+        if seq.resident_blocks < seq.shared_blocks:
+            block_end = (seq.resident_blocks + 1) * engine.block_size
+            passes = min(passes, block_end - 1 - seq.computed_tokens)
+        s = seq.next
+    return passes
 
 
 @kernel

@@ -137,8 +137,8 @@ def sketch_percentile(row: StatisticsRow, buckets: NDArray[np.int64], percent: f
         return 0.0
     if row.count == 1:
         return float(row.low)
-    rank = math.floor((row.count - 1) * percent / 100.0 + 0.5)
-    if rank < row.zeros:
+    place = math.floor((row.count - 1) * percent / 100.0 + 0.5)
+    if place < row.zeros:
         return 0.0
-    k = int(np.searchsorted(np.cumsum(buckets), rank - row.zeros, side="right")) - _OFFSET
+    k = int(np.searchsorted(np.cumsum(buckets), place - row.zeros, side="right")) - _OFFSET
     return 2.0 * math.exp(k * _LOG_GAMMA) / (GAMMA + 1.0)

@@ -42,7 +42,7 @@ class RequestRow(Protocol):
     second_token_ms: F8
     last_token_ms: F8
     terminal_ms: F8
-    row: I8  # index in the source
+    source_index: I8  # in the trace, or the order in which requests were given
     content_start: I8  # identities of shared prompt blocks
     private_base: I8
     break_chunk: I8  # last chunk of the breaks in its stream of tokens, or NONE

@@ -271,7 +271,7 @@ def _fill_requests(
 ) -> tuple[Table[RequestRow], NDArray[np.int64]]:
     blocks = build_prompt_blocks(requests, block_size)
     rows = make_requests(len(requests))
-    rows["row"][:] = requests.row
+    rows["source_index"][:] = requests.row
     rows["arrival_ms"][:] = requests.arrival_ms
     rows["input_tokens"][:] = requests.input_tokens
     rows["output_tokens"][:] = requests.output_tokens

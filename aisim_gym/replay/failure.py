@@ -50,7 +50,7 @@ def _no_worker(state: WorldState) -> ReplayError:
     request = state.world.requests[int(state.world.resume.failed_request)]
     return ReplayError(
         "placement policy error: no active workers for round-robin placement "
-        f"(request {request.row + 1} arrives at {clock.now_ms} ms, "
+        f"(request {request.source_index + 1} arrives at {clock.now_ms} ms, "
         f"{pool.starting_count} workers are starting, {pool.draining_count} draining)"
     )
 
@@ -58,10 +58,11 @@ def _no_worker(state: WorldState) -> ReplayError:
 def _unknown_rank(state: WorldState) -> ReplayError:
     clock = state.world.clock
     request = int(state.world.resume.failed_request)
+    number = state.world.requests[request].source_index + 1
     rank = state.world.ranks[state.world.handoffs[request].prefill_rank]
     return ReplayError(
         f"replay invariant violated: offline replay selected unknown rank {rank.scheduler_id} "
-        f"(request {state.world.requests[request].row + 1} was refused at {clock.now_ms} ms by "
+        f"(request {number} was refused at {clock.now_ms} ms by "
         f"prefill worker {state.world.workers[rank.worker].id}, which was draining and is gone)"
     )
 
@@ -96,10 +97,10 @@ def _stuck_requests(state: WorldState) -> str:
     """Say when, how many and where the first one is."""
     rows = np.asarray(state.world.requests)
     stuck = np.flatnonzero((rows["status"] == REQUEST_OPEN) & (rows["is_arrived"] == 1))
-    request = int(stuck[np.argmin(rows["row"][stuck])])
+    request = int(stuck[np.argmin(rows["source_index"][stuck])])
     return (
         f"stuck at {state.world.clock.now_ms} ms: {len(stuck)}, "
-        f"first request {rows['row'][request] + 1} {_place_of(state, request)}"
+        f"first request {rows['source_index'][request] + 1} {_place_of(state, request)}"
     )
 
 

@@ -63,7 +63,7 @@ class RequestRecords:
         self._turns = np.zeros(0, np.int64)
         if len(state.world.sessions):
             self._turns = ended - state.world.sessions["first"][requests["session"][ended]]
-        self.row = requests["row"][ended]
+        self.row = requests["source_index"][ended]
         self._requests = requests[ended]
         self._indices = ended
         self._num_requests = len(requests)

@@ -15,7 +15,7 @@ def request_numbers(state: WorldState) -> NDArray[np.int64]:
     """
     if len(state.world.sessions):
         return np.arange(len(state.world.requests))
-    return np.asarray(state.world.requests["row"], np.int64)
+    return np.asarray(state.world.requests["source_index"], np.int64)
 
 
 def request_uuid(number: int) -> str:

@@ -88,9 +88,9 @@ def spread_stamps(requests: RequestTable, spread_ms: float) -> RequestTable:
     stamps = requests.start_ms
     _, group, counts = np.unique(stamps, return_inverse=True, return_counts=True)
     by_group = np.argsort(group, kind="stable")
-    rank = np.empty(stamps.size, np.int64)
-    rank[by_group] = np.arange(stamps.size) - offsets_of(counts)[group[by_group]]
-    return _with_starts(requests, stamps + spread_ms * rank / counts[group])
+    place = np.empty(stamps.size, np.int64)
+    place[by_group] = np.arange(stamps.size) - offsets_of(counts)[group[by_group]]
+    return _with_starts(requests, stamps + spread_ms * place / counts[group])
 
 
 def speed_up(requests: RequestTable, ratio: float) -> RequestTable:

@@ -205,10 +205,10 @@ def test_asked_part_counts_from_the_start_of_the_episode_and_stays_in_it(
     env = make_env(AGG, requests=every_second(101), split="test", blocks=blocks, episode_s=10.0)
     env.reset(options={"episode": 1, "start_s": 2.0, "duration_s": 3.0})
     rows = np.asarray(env.replay.state.world.requests)
-    assert rows["row"].tolist() == [42, 43, 44]
+    assert rows["source_index"].tolist() == [42, 43, 44]
     assert rows["arrival_ms"].tolist() == [0.0, 1000.0, 2000.0]
     env.reset(options={"episode": 0, "start_s": 8.0, "duration_s": 50.0})
-    assert np.asarray(env.replay.state.world.requests)["row"].tolist() == [38, 39]
+    assert np.asarray(env.replay.state.world.requests)["source_index"].tolist() == [38, 39]
     with pytest.raises(ValueError, match=r"options.episode: got 2, expected 0 to 1"):
         env.reset(options={"episode": 2, "start_s": 0.0, "duration_s": 3.0})
     with pytest.raises(ValueError, match=r"options.start_s: got 20.0, expected less than 10.0"):

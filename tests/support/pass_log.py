@@ -94,7 +94,7 @@ def log_passes(spec: ReplaySpec, requests: RequestTable) -> PassLog:
         passes += _ended_passes(replay)
         now_emitted = replay.state.world.requests["emitted_tokens"].astype(np.int64)
         for request in np.flatnonzero(now_emitted > emitted).tolist():
-            row = int(replay.state.world.requests[request].row)
+            row = int(replay.state.world.requests[request].source_index)
             tokens[row] += [replay.now_ms] * int(now_emitted[request] - emitted[request])
         emitted = now_emitted
     records = summarize(replay).per_request
