@@ -223,7 +223,7 @@ def _command_lines(name: str, help_text: str, callback: Callable[..., Any]) -> l
     for paragraph in help_text.split("\n\n"):
         example = re.fullmatch(r"Examples?: \[cyan\](.*)\[/cyan\]", " ".join(paragraph.split()))
         plain = re.sub(r"\[/?[a-z]+\]", "", " ".join(paragraph.split()))
-        lines += ["```sh", example[1], "```", ""] if example else [plain, ""]
+        lines += ["```text", example[1], "```", ""] if example else [plain, ""]
     if arguments:
         lines += ["| argument | type | required | what it is |", "|---|---|---|---|"]
         lines += [*arguments, ""]

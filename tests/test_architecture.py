@@ -29,6 +29,7 @@ LAYERS = (
         "kernel_folder",
         "numba_adapter",
         "table_set",
+        "table_shapes",
     ),
     ("profiles",),
     ("spec",),

@@ -18,7 +18,7 @@ from aisim_gym.envs.observer import OBSERVATIONS
 from aisim_gym.envs.outcomes import Outcomes
 from aisim_gym.envs.spaces_fit import ActionCheck, make_fitter
 from aisim_gym.fleet.entries import EpisodeNow
-from aisim_gym.replay import replay as replay_module
+from aisim_gym.replay import run as run_module
 
 EnvBuilder = Callable[..., ScalingEnv]
 
@@ -162,7 +162,7 @@ def test_step_builds_no_snapshot_until_one_is_read(
     for action, observation in zip(ACTIONS, observations, strict=True):
         env = make_env(env_id, action=action, observation=observation)
         with monkeypatch.context() as patch:
-            patch.setattr(replay_module, "take_snapshot", refuse)
+            patch.setattr(run_module, "take_snapshot", refuse)
             patch.setattr(view_module, "take_snapshot", refuse)
             env.reset(seed=1)
             env.step(env.action_space.sample())

@@ -41,7 +41,7 @@ def test_tables_of_a_kind_grow_together_and_keep_what_they_hold() -> None:
             assert state.tables[name].shape[axis] == per.length(2 * num_workers), name
     assert state.world.rosters.shape == (NUM_ROSTERS, 2 * num_workers)
     assert state.world.rosters[3, 1] == 7
-    assert np.asarray(state.world.workers)[:num_workers].tobytes() == workers.tobytes()
+    assert (np.asarray(state.world.workers)[:num_workers] == workers).all()
 
 
 def test_tables_that_are_left_out_stay_empty() -> None:
