@@ -68,7 +68,7 @@ class Backend(NamedTuple):
         submit: ``(t, rank, s)``: queue a new sequence.
         cancel: ``(t, engine, rank, s)``: remove a live sequence from the rank, whatever its state;
             the caller deletes the row.
-        release_source: ``(t, engine, rank, s)``: likewise for a held source whose KV is transferred.
+        release_source: ``(t, engine, rank, s)``: likewise, a held source with transferred KV.
         accept_destination: ``(t, engine, rank, s)``: queue a destination for its blocks; False if
             it can never run here.
         reserve_destination: ``(t, engine, rank)``: try to reserve blocks for the first pending

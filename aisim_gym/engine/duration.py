@@ -12,8 +12,8 @@ _SPLIT = 134217729.0  # 2**27 + 1, splits a double into two halves (Veltkamp)
 KEPT_NS = 1 << 50
 """Durations below this limit (13 days) survive conversion to seconds, also via milliseconds.
 
-Each of the (at most four) intermediate operations has an error of at most 2**-53 of its result, one
-of them of a result below one second. The total error is less than ``2**-53 * (3 * ns + 1e9)`` < 0.5 ns.
+Each of the (at most four) operations has an error of at most 2**-53 of its result, one of them of a
+result below one second. The total error is less than ``2**-53 * (3 * ns + 1e9)`` < 0.5 ns.
 """
 
 

@@ -1,4 +1,4 @@
-"""Rows of sequences: a request on a rank, from its creation until it has left the rank."""
+"""Rows of sequences: creation and deletion of requests on a rank."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -79,8 +79,8 @@ from aisim_gym.metrics.traffic_window import record_completion
 STARTED_NOTHING, STARTED_PASS, NEEDS_ROOM, IS_LIVELOCKED = 0, 1, 2, 3
 
 MAX_RETRIES = 1024
-"""Maximum number of passes of a worker without effect at one instant (§6.4), or undone without other
-progress in the fleet (rulings.md 2); beyond it a run is aborted."""
+"""Maximum number of passes of a worker without effect at one instant (§6.4), or undone without
+progress elsewhere in the fleet (rulings.md 2); beyond it a run is aborted."""
 
 
 @kernel
