@@ -78,7 +78,7 @@ class _MissingPackages:
         """
         if name in ("aisim_gym.envs", "aisim_gym.policies"):
             raise ModuleNotFoundError(
-                f"{name} lies in another folder of the source tree and is found only once the "
+                f"{name} is in another folder of the source tree and can be imported only once the "
                 "package is installed: run `pip install -e .` in the root of the source tree",
                 name=name,
             )

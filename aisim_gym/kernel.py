@@ -42,7 +42,7 @@ def dispatched(name: str) -> Callable[..., Any]:
     """Return a kernel that calls the kernel ``name`` of its first argument's ``backend``.
 
     The first argument is a table set whose class has an attribute ``backend``. Compiled code is
-    specialized by that class, so the dispatch costs nothing and other backends are not compiled.
+    specialised by that class, so the dispatch costs nothing and other backends are not compiled.
     """
 
     def call(tables: Any, *args: Any) -> Any:

@@ -68,7 +68,7 @@ class _CodeFiles:
     def load(
         self, key: tuple[str, ...], argument_types: Any, rebuild: Callable[[bytes], Any]
     ) -> Any:
-        """Return the stored code passed through ``rebuild``; None if this process must compile it."""
+        """Return the stored code after ``rebuild``; None if this process must compile it."""
         self._started_s = time.perf_counter()
         if not self.is_enabled:
             return None

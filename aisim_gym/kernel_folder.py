@@ -92,13 +92,13 @@ def writable_folder() -> Path | None:
         reason = f"compiled code cannot be kept: {str(error).rstrip('.')}"
     else:
         return folder
-    advice = "set XDG_CACHE_HOME to a folder that can be written"
+    advice = "set XDG_CACHE_HOME to a writable folder"
     try:
         folder = _temporary_folder(make=True)
         _make_writable(folder)
     except OSError as error:
         _warn(
-            f"{reason}; nor can it be kept for a while: {error}. Every process compiles: {advice}"
+            f"{reason}; nor can it be kept temporarily: {error}. Every process compiles: {advice}"
         )
         return None
     _warn(f"{reason}. It is kept in {folder.parent} until that is cleared: {advice}")
@@ -147,7 +147,7 @@ def _temporary_folder(*, make: bool) -> Path:
     """Return a folder for temporary files that only this user can write.
 
     Raises:
-        OSError: If there is none. Code that others could have written is not run.
+        OSError: If there is none, since code that others could have written must not run.
     """
     owner = os.getuid() if sys.platform != "win32" else 0
     base = Path(tempfile.gettempdir()) / f"aisim-gym-{owner}"
@@ -156,7 +156,7 @@ def _temporary_folder(*, make: bool) -> Path:
     found = base.lstat()
     is_private = sys.platform == "win32" or (found.st_uid == owner and not found.st_mode & 0o077)
     if not stat.S_ISDIR(found.st_mode) or not is_private:
-        raise PermissionError(f"{base} is not a folder of this user alone")
+        raise PermissionError(f"{base} is not private to this user")
     return base / _name()
 
 

@@ -1,7 +1,7 @@
 """Table sets: many tables handed to compiled code as one pointer.
 
-For Numba an array is seven machine words, and a tuple of arrays is copied at every call. A table set
-is the address of a list of (address, rows, columns), one per table; compiled code reads a table
+In Numba an array is seven machine words, and a tuple of arrays is copied at every call. A table
+set is the address of a list of (address, rows, columns), one per table. Compiled code reads a table
 from the list where it uses it. Kernels access the tables as attributes, as plain Python does.
 """
 

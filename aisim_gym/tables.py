@@ -4,8 +4,8 @@ A row type is a ``Protocol`` whose annotations carry the stored type, for exampl
 ``free_blocks: I8``. Checkers read ``int``; :func:`row_dtype` reads ``numpy.int64``. Tables are
 ``recarray`` views, so that ``table[i].field`` works both compiled and as plain Python.
 
-In the checked build (``NUMBA_BOUNDSCHECK=1``) a guard area with a known pattern follows every table.
-It reveals writes past the end of a table that escape the index checks.
+In the checked build (``NUMBA_BOUNDSCHECK=1``) a guard area with a known pattern follows every
+table. It reveals writes past the end of a table that escape the index checks.
 """
 
 import math

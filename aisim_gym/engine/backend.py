@@ -1,7 +1,7 @@
 """The interface of a scheduler backend, and how compiled code finds the backend of a run.
 
 A backend is one file with kernels and a :class:`Backend` that lists them, plus one line in
-``fleet/worlds.py`` that gives it a world type. Compiled functions are specialized by that type, so
+``fleet/worlds.py`` that gives it a world type. Compiled functions are specialised by that type, so
 a run compiles only its own backend.
 """
 

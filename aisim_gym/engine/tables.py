@@ -122,7 +122,7 @@ class RankRow(Protocol):
     pause_rounds: I8  # prefill-free rounds left
     stamps: I8  # clock of the radix tree
     root: I8  # node row of the tree, or NONE
-    new_seqs: I8  # submitted since the last pass, including canceled ones
+    new_seqs: I8  # submitted since the last pass, including cancelled ones
     steady_seqs: I8  # steady decode: its batch,
     steady_tokens: I8  # sum of lengths and of squared lengths at its first pass
     steady_squares: I8
@@ -149,7 +149,7 @@ class SeqRow(Protocol):
     Fields read by every pass come first, so that they share a cache line.
     """
 
-    next: I4  # neighbors in its queue; also links free rows
+    next: I4  # neighbours in its queue; also links free rows
     previous: I4
     request: I4
     prompt_tokens: I4
@@ -280,7 +280,7 @@ class PassRow(Protocol):
     cache_hit_tokens: I8  # prefix-cache hits of the admitted requests, in tokens
     cache_total_tokens: I8  # prompt tokens looked up by them
     retry: I8  # RETRY_..., used after a pass with neither duration nor effect
-    is_undone: B1  # no token was emitted, and the same preemptions will recur
+    is_undone: B1  # no token was emitted; its preemptions or failed growth will recur
     ran_prefill: B1  # prompt tokens were computed
     ran_model: B1  # any token was computed
     end_ms: F8

@@ -200,7 +200,7 @@ def _earliest_prebuilt(waiting: QueueRow, seqs: Table[SeqRow]) -> int:
 
     Only this one may be admitted while destinations wait for blocks. It is not necessarily first in
     the queue: preempted requests with later arrivals may be in front of it, and others in front of
-    those (the reference's behavior; engine-vllm-trtllm.md §4 says "first").
+    those (the reference's behaviour; engine-vllm-trtllm.md §4 says "first").
     """
     earliest = NONE
     s = waiting.first

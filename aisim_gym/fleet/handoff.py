@@ -242,8 +242,8 @@ def execute_first_action(w: World) -> bool:
 def _cancels_refused_source(w: World, request: int) -> bool:
     """Return whether the action cancels a source that the prefill worker has already refused.
 
-    The reserved destination is then canceled at the same time (confirmed). Canceling the source has
-    no effect, so it does not wait for the worker.
+    The reserved destination is then cancelled at the same time (confirmed). Cancelling the source
+    has no effect, so it does not wait for the worker.
     """
     handoff = w.handoffs[request]
     return bool(

@@ -37,11 +37,11 @@ NUM_HEAPS = 6
 
 TOKENIZING, DETOKENIZING, ENCODING = 0, 1, 2
 NUM_STAGES = 3
-"""Optional stages with timers, which end with the prompt, the last output or the embeddings."""
+"""Optional stages with timers, for the prompt, the last output and the encoder input."""
 
 
 class OptionsRow(Protocol):
-    """Options of a run: its behavior and what it records. Constant during the run."""
+    """Options of a run: its behaviour and what it records. Constant during the run."""
 
     backend: I8  # world type, an index of fleet/worlds.py
     max_in_flight: I8  # requests, or active sessions, at a time; 0: as they arrive
@@ -154,7 +154,7 @@ class WorkerRow(Protocol):
     steady_node_grant: I8
     retries: I8  # consecutive retried passes with neither duration nor effect
     undone_passes: I8  # passes undone since the last progress in the fleet
-    progress_seen: I8  # clock.progress at the last progress
+    progress_seen: I8  # clock.progress at the last undone pass
     wave: I8  # group passes since it was last drained
     created_ms: F8
     ready_ms: F8

@@ -1,4 +1,4 @@
-"""World types, one per backend, so that compiled code is specialized by backend."""
+"""World types, one per backend, so that compiled code is specialised by backend."""
 
 from aisim_gym.engine.backend import Backend
 from aisim_gym.engine.sglang import SGLANG

@@ -91,7 +91,7 @@ def bucket_bounds(value: float, place: float) -> tuple[float, float]:
     """Return an open interval around a value in which all values have the same bucket."""
     above = (math.ceil(place) - place) * _LOG_GAMMA
     below = _LOG_GAMMA - above
-    # First-order bounds of the exponential: no value inside can round to another bucket.
+    # First-order bounds of the exponential, so that rounding cannot lead to another bucket.
     low = value * (1.0 - below + below * below / 2.0) * (1.0 + 1e-12)
     return low, value * (1.0 + above) * (1.0 - 1e-12)
 

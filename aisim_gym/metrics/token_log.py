@@ -103,7 +103,7 @@ def settle_entries(
 
 @kernel
 def drop_entries(log: TokenLogRow, before: int) -> None:
-    """Drop the complete chunks before an entry, whose weights are all zero."""
+    """Drop the complete chunks before an entry without settling; their weights must be zero."""
     log.first += max(0, before - log.first) // CHUNK * CHUNK
 
 
