@@ -1,7 +1,7 @@
 """Exact, fast replay of LLM inference fleets, and Gymnasium environments around it.
 
-``Replay`` runs a workload through simulated workers, tick by tick; ``summarize`` reports what
-happened; ``size_fleet`` finds the smallest fleet that keeps a service level. Environments are in
+``Replay`` runs a workload through simulated workers, tick by tick; ``summarize`` reports the
+results; ``size_fleet`` finds the smallest fleet that meets a service level. Environments are in
 ``aisim_gym.envs``, planners in ``aisim_gym.policies``.
 """
 
@@ -64,9 +64,9 @@ def __getattr__(name: str) -> object:
 
 
 class _MissingPackages:
-    """Says what to do where the two packages outside this folder are not found.
+    """Import finder that explains how to make the two packages outside this folder importable.
 
-    It is asked last: an installed package finds them before.
+    It is the last finder; in an installed package an earlier one finds them.
     """
 
     @staticmethod
@@ -74,11 +74,11 @@ class _MissingPackages:
         """Find nothing.
 
         Raises:
-            ModuleNotFoundError: If one of the two is asked for.
+            ModuleNotFoundError: If one of the two packages is imported.
         """
         if name in ("aisim_gym.envs", "aisim_gym.policies"):
             raise ModuleNotFoundError(
-                f"{name} lies in another folder of the source tree and is found only once the "
+                f"{name} is in another folder of the source tree and can be imported only once the "
                 "package is installed: run `pip install -e .` in the root of the source tree",
                 name=name,
             )

@@ -1,4 +1,4 @@
-"""``python -m aisim_gym``: the same as the command ``aisim-gym``."""
+"""``python -m aisim_gym`` is equivalent to the command ``aisim-gym``."""
 
 from aisim_gym.cli.main import run
 

@@ -1,40 +1,40 @@
-"""What can go wrong, as exception types.
+"""Exception types of the package.
 
-Bad arguments raise ``ValueError`` or ``TypeError`` (or a subclass below); a run that went wrong
-raises an :class:`AisimError`. Where the reference has a wording, the message contains it.
+Invalid arguments raise ``ValueError`` or ``TypeError`` (or a subclass below); a failed run raises
+an :class:`AisimError`. Messages contain the reference's wording where there is one.
 """
 
 
 class AisimError(Exception):
-    """A replay that cannot go on or cannot be built."""
+    """A replay that cannot be built or cannot continue."""
 
 
 class SpecError(AisimError, ValueError):
-    """A specification that is not valid: names the field path, what was given, what is allowed."""
+    """An invalid specification; the message gives field path, given value and allowed values."""
 
 
 class WorkloadError(AisimError, ValueError):
-    """A trace or request table that is not valid: names file and line, or the request."""
+    """An invalid trace or request table; the message gives file and line, or the request."""
 
 
 class NoRequestsError(WorkloadError):
-    """Generated traffic in which not a single request arrives."""
+    """Generated traffic without any request."""
 
 
 class UnsupportedError(AisimError, NotImplementedError):
-    """A valid setting that this version of the replay does not run."""
+    """A valid setting that this version of the replay does not support."""
 
 
 class ReplayError(AisimError, RuntimeError):
-    """A run that broke: stuck requests, no worker to place a request on, misuse of the API."""
+    """A failed run: stuck requests, no worker to place a request on, misuse of the API."""
 
 
 class InternalError(AisimError, RuntimeError):
-    """A fault of this package, found before it could do harm; the run cannot go on."""
+    """An internal fault of this package that ends the run."""
 
 
 class TableFullError(Exception):
-    """Raised by compiled code that takes a row of a table without a free one; names the table.
+    """Raised by compiled code that needs a free row in a full table; names the table.
 
-    Never leaves the package: the run reports it as an :class:`InternalError`.
+    It never leaves the package: the run reports it as an :class:`InternalError`.
     """

@@ -1,4 +1,4 @@
-"""A lock between processes that vanishes with its process, however that ends."""
+"""An interprocess lock that is released when its process ends, for whatever reason."""
 
 import os
 import sys
@@ -14,13 +14,14 @@ def lock_file(path: Path, note: str, on_wait: Callable[[str], None]) -> IO[str] 
     """Wait until no other process holds the lock ``path``, then hold it until the file is closed.
 
     Args:
-        path: Made if need be, and left there: removing it would let two processes hold it.
-        note: What others who wait are told.
+        path: Lock file, created if needed and never removed: removal would let two processes hold
+            the lock.
+        note: Text passed to ``on_wait`` in other waiting processes.
         on_wait: Called with the holder's note before waiting.
 
     Returns:
-        The open file; None at once where files cannot be locked: on Windows, on some network file
-        systems, in a folder that cannot be written.
+        The open file; None immediately where files cannot be locked: on Windows, on some network
+        file systems, in a folder without write permission.
     """
     if sys.platform == "win32":
         return None

@@ -1,12 +1,12 @@
-"""Decorators for compiled code: ``kernel``, and ``entry_point`` for what Python calls.
+"""Decorators for compiled code: ``kernel``, and ``entry_point`` for functions called by Python.
 
-Only entry points are compiled on their own and cached, with every kernel they call inside; a kernel
-called from Python simply runs as Python. (Compiling every kernel for calls from Python as well took
-twice as long.) There is no reference counting: kernels only work on tables that Python holds and
-must not make arrays; Numba refuses code that does.
+Only entry points are compiled separately and cached, including every kernel they call. A kernel
+called from Python runs as plain Python. (Compiling every kernel for calls from Python as well took
+twice as long.) Reference counting is off: kernels only operate on tables held by Python and must
+not create arrays; Numba rejects code that does.
 
-How Numba compiles: ``numba_adapter``. Where compiled code is kept: ``kernel_cache`` and
-``kernel_folder``.
+``numba_adapter`` controls how Numba compiles; ``kernel_cache`` and ``kernel_folder`` store compiled
+code.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 
 def kernel(function: Function) -> Function:
-    """Let ``function`` be compiled inside the entry points that call it.
+    """Mark ``function`` for compilation inside the entry points that call it.
 
     Typed as identity, so that checkers and editors see the plain function.
     """
@@ -29,7 +29,7 @@ def kernel(function: Function) -> Function:
 
 
 def entry_point(function: Function) -> Function:
-    """Compile ``function`` on first use, without the GIL and kept on disk.
+    """Compile ``function`` on first use, without the GIL and cached on disk.
 
     ``NUMBA_DISABLE_JIT=1`` runs it, and all kernels, as plain Python.
     """
@@ -41,8 +41,8 @@ def entry_point(function: Function) -> Function:
 def dispatched(name: str) -> Callable[..., Any]:
     """Return a kernel that calls the kernel ``name`` of its first argument's ``backend``.
 
-    The first argument is a table set whose class has an attribute ``backend``; compiled code is
-    specialised by that class, so the choice costs nothing and other backends are not compiled.
+    The first argument is a table set whose class has an attribute ``backend``. Compiled code is
+    specialised by that class, so the dispatch costs nothing and other backends are not compiled.
     """
 
     def call(tables: Any, *args: Any) -> Any:

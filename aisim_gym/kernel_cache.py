@@ -1,13 +1,12 @@
-"""Compiled code on disk: the first process compiles, those that need the same meanwhile wait.
+"""Cache of compiled code on disk: one process compiles, others that need the same code wait.
 
-Numba's own cache has one index per function; processes that write at the same time replace each
-other's index and may then find the code of other argument types under theirs. Here every function
-and argument types have a file of their own, which appears all at once, compressed. A file that
-cannot be read (cut short, damaged) counts as none and is replaced.
+Numba's own cache has one index per function. Processes that write concurrently replace each other's
+index and may then load code for other argument types. Here, each combination of function and
+argument types has its own file, written atomically and compressed. An unreadable file (truncated,
+damaged) is treated as missing and replaced.
 
-The name of a file covers all that its code depends on besides the kernel sources: the types, the
-processor and its features (a home folder may serve different machines), and the
-compiler's settings.
+The file name covers all dependencies of the code besides the kernel sources: the types, the
+processor and its features (several machines may share a home folder), and the compiler settings.
 """
 
 import hashlib
@@ -30,35 +29,35 @@ from aisim_gym.numba_adapter import SETTINGS, StoredDispatcher
 
 @dataclass(frozen=True)
 class Prepared:
-    """Code that this process has compiled or loaded."""
+    """Compiled code in use by this process."""
 
     function: str
     is_new: bool
-    """Whether it was compiled here."""
+    """Whether this process compiled it."""
     seconds: float
-    """What that took; of waiting for others, too."""
+    """Time to compile or load it, including time waiting for other processes."""
     path: Path | None
-    """Where it is kept, if it could be."""
+    """Its file, None if it could not be saved."""
 
 
 _prepared: list[Prepared] = []
 
 
 def prepared_code() -> list[Prepared]:
-    """Return what this process has compiled or loaded so far, in this order."""
+    """Return the code compiled or loaded by this process so far, in order."""
     return list(_prepared)
 
 
 class EntryPoint(StoredDispatcher):
-    """A function that Numba compiles on first use, kept on disk."""
+    """A function that Numba compiles on first use, cached on disk."""
 
     def make_store(self, function: Callable[..., object]) -> "_CodeFiles":
-        """Return the files of its code."""
+        """Return the store of its compiled code."""
         return _CodeFiles(function)
 
 
 class _CodeFiles:
-    """The compiled code of one function: a file for each list of argument types."""
+    """The compiled code of one function: one file per list of argument types."""
 
     def __init__(self, function: Callable[..., object]) -> None:
         self.is_enabled = True
@@ -69,7 +68,7 @@ class _CodeFiles:
     def load(
         self, key: tuple[str, ...], argument_types: Any, rebuild: Callable[[bytes], Any]
     ) -> Any:
-        """Return what ``rebuild`` makes of the code; None, when it is our turn to compile it."""
+        """Return the stored code after ``rebuild``; None if this process must compile it."""
         self._started_s = time.perf_counter()
         if not self.is_enabled:
             return None
@@ -86,7 +85,7 @@ class _CodeFiles:
         return code
 
     def save(self, key: tuple[str, ...], code: bytes | None) -> None:
-        """Keep code that was just compiled; None if it cannot be kept."""
+        """Save newly compiled code; ``code`` is None if it cannot be saved."""
         folder = writable_folder() if self.is_enabled else None
         path = None
         if folder is not None and code is not None:
@@ -101,7 +100,7 @@ class _CodeFiles:
         self._note(path, is_new=True)
 
     def end_turn(self) -> None:
-        """Let others who wait for the same code go on."""
+        """Release the lock, so that processes waiting for the same code continue."""
         if self._turn is not None:
             self._turn.close()
             self._turn = None
@@ -109,7 +108,7 @@ class _CodeFiles:
     def _take_turn(self, path: Path, run: str) -> None:
         def on_wait(note: str) -> None:
             holder, _, its_stderr = note.partition(" ")
-            # Otherwise its own notice can be seen here.
+            # Otherwise its own notice is visible here.
             if not its_stderr or its_stderr != _stderr_identity():
                 _say(f"waiting for process {holder}, which is compiling the replay kernel{run}")
 
@@ -118,7 +117,7 @@ class _CodeFiles:
     def _read(self, name: str, rebuild: Callable[[bytes], Any]) -> Any:
         for folder in folders():
             path = folder / name
-            # Whatever is wrong with a file: then it is compiled anew.
+            # Whatever is wrong with the file, the code is compiled again.
             with suppress(Exception):
                 code = rebuild(zlib.decompress(path.read_bytes()))
                 mark_used(folder)
@@ -146,7 +145,7 @@ class _CodeFiles:
 
 @cache
 def _file_digest(file: str) -> str:
-    """Return a digest of a source file, which need not be among the kernel sources."""
+    """Return a digest of a source file, not necessarily one of the kernel sources."""
     try:
         return hashlib.sha256(Path(file).read_bytes()).hexdigest()
     except OSError:
@@ -163,23 +162,23 @@ def _write_at_once(path: Path, data: bytes) -> None:
 
 
 def _kind_of_run(argument_types: Any) -> str:
-    """Return what a compilation is for, if its first argument is a world, else nothing."""
+    """Return the world type of a compilation for messages; empty if there is no world."""
     world = getattr(argument_types[0], "instance_class", None) if argument_types else None
     return "" if world is None else f" ({world.__name__})"
 
 
 def _stderr_identity() -> str:
-    """Return the same text in processes that write to the same terminal, file or pipe."""
+    """Return a text that is equal in processes with the same terminal, file or pipe."""
     try:
         found = os.fstat(sys.stderr.fileno())
-    except (AttributeError, OSError, ValueError):  # a notebook's, for example
+    except (AttributeError, OSError, ValueError):  # in a notebook, for example
         return ""
     return f"{found.st_dev}:{found.st_ino}"
 
 
 @cache
 def _say_compiling(run: str, folder: Path | None) -> None:
-    """Say so once per kind of run; other code takes no second."""
+    """Print a notice once per world type; other code compiles in under a second."""
     if run:
         kept = "" if folder is None else f", once: it is kept in {folder.parent}"
         _say(f"compiling the replay kernel{run}, which takes 10-30 s{kept}")

@@ -1,8 +1,8 @@
-"""The folder of compiled code: named after the sources, in the user's cache folder.
+"""The folder of compiled code: named by a hash of the sources, in the user's cache folder.
 
-Numba by itself does not notice a change in a called function of another file, so every version of
-the sources has a folder of its own, ``<cache>/aisim-gym/kernel-<hash>``. Nothing is written next to
-the sources, and nothing at all until something has been compiled.
+Numba does not detect changes of called functions in other files, so every version of the sources
+has its own folder, ``<cache>/aisim-gym/kernel-<hash>``. Nothing is written next to the sources, and
+no folder is created before code is compiled.
 """
 
 import hashlib
@@ -37,28 +37,28 @@ SOURCES = (
     "metrics/*.py",
     "replay/*.py",
 )
-"""What compiled code is made from: patterns of files in this package. A kernel elsewhere is one
-more line here (a test complains)."""
+"""Sources of compiled code: file patterns in this package. A kernel in another file needs a line
+here (a test checks it)."""
 
 NUM_KEPT = 5
-"""Folders of other versions of the sources that are kept in any case, last used first."""
+"""Number of most recently used folders of other source versions that are always kept."""
 
 UNUSED_S = 24 * 3600.0
-"""Others are removed once nobody has used them for so long."""
+"""Other folders are removed when unused for this time."""
 
 
 def kernel_sources() -> list[Path]:
-    """Return the files that compiled code is made from."""
+    """Return the source files of compiled code."""
     folder = Path(__file__).parent
     return [path for pattern in SOURCES for path in sorted(folder.glob(pattern))]
 
 
 @cache
 def user_folder() -> Path:
-    """Return where compiled code belongs, whether or not that exists.
+    """Return the folder for compiled code, whether or not it exists.
 
-    In NUMBA_CACHE_DIR if that is set, else in XDG_CACHE_HOME if that is an absolute path, else in
-    the home folder's ``.cache``.
+    Its base is NUMBA_CACHE_DIR if set, else XDG_CACHE_HOME if that is an absolute path, else the
+    home folder's ``.cache``.
 
     Raises:
         RuntimeError: If there is no home folder.
@@ -71,7 +71,7 @@ def user_folder() -> Path:
 
 
 def folders() -> Iterator[Path]:
-    """Yield where compiled code may be found, best first; others' folders are left out."""
+    """Yield folders that may hold compiled code, best first, excluding those of other users."""
     with suppress(RuntimeError):
         yield user_folder()
     with suppress(OSError):
@@ -80,10 +80,10 @@ def folders() -> Iterator[Path]:
 
 @cache
 def writable_folder() -> Path | None:
-    """Return the folder for new compiled code, made if need be.
+    """Return the folder for new compiled code, creating it if needed.
 
-    Where the user's cache folder cannot be written it is a private one for temporary files, and
-    None where that cannot be either; one warning says so.
+    If the user's cache folder is not writable, this is a private temporary folder; if that is not
+    writable either, it is None. Both cases emit one warning.
     """
     try:
         folder = user_folder()
@@ -92,13 +92,13 @@ def writable_folder() -> Path | None:
         reason = f"compiled code cannot be kept: {str(error).rstrip('.')}"
     else:
         return folder
-    advice = "set XDG_CACHE_HOME to a folder that can be written"
+    advice = "set XDG_CACHE_HOME to a writable folder"
     try:
         folder = _temporary_folder(make=True)
         _make_writable(folder)
     except OSError as error:
         _warn(
-            f"{reason}; nor can it be kept for a while: {error}. Every process compiles: {advice}"
+            f"{reason}; nor can it be kept temporarily: {error}. Every process compiles: {advice}"
         )
         return None
     _warn(f"{reason}. It is kept in {folder.parent} until that is cleared: {advice}")
@@ -106,21 +106,21 @@ def writable_folder() -> Path | None:
 
 
 def mark_used(folder: Path) -> None:
-    """Note that a folder is in use."""
-    with suppress(OSError):  # a folder that others prepared for reading
+    """Update the last-used time of a folder."""
+    with suppress(OSError):  # a read-only folder prepared by others
         os.utime(folder)
 
 
 def remove_old(folder: Path) -> None:
-    """Remove folders of other versions beside ``folder`` that nobody has used for long.
+    """Remove long unused folders of other source versions beside ``folder``.
 
-    Those who still need one compile again; what a process has loaded stays in its memory.
+    A process that still needs one compiles again; loaded code stays in memory.
     """
     used_s = {}
     for other in folder.parent.glob("kernel-*"):
         with suppress(OSError):
             used_s[other] = other.stat().st_mtime
-    now_s = used_s.pop(folder, 0.0)  # by the clock of the file system, which may be another one
+    now_s = used_s.pop(folder, 0.0)  # by the clock of the file system, which may differ
     for other in sorted(used_s, key=lambda other: used_s[other], reverse=True)[NUM_KEPT:]:
         if now_s - used_s[other] > UNUSED_S:
             shutil.rmtree(other, ignore_errors=True)
@@ -144,10 +144,10 @@ def _make_writable(folder: Path) -> None:
 
 
 def _temporary_folder(*, make: bool) -> Path:
-    """Return a folder below the one for temporary files that only this user can write.
+    """Return a folder for temporary files that only this user can write.
 
     Raises:
-        OSError: If there is none. Code that others could have written is not run.
+        OSError: If there is none, since code that others could have written must not run.
     """
     owner = os.getuid() if sys.platform != "win32" else 0
     base = Path(tempfile.gettempdir()) / f"aisim-gym-{owner}"
@@ -156,7 +156,7 @@ def _temporary_folder(*, make: bool) -> Path:
     found = base.lstat()
     is_private = sys.platform == "win32" or (found.st_uid == owner and not found.st_mode & 0o077)
     if not stat.S_ISDIR(found.st_mode) or not is_private:
-        raise PermissionError(f"{base} is not a folder of this user alone")
+        raise PermissionError(f"{base} is not private to this user")
     return base / _name()
 
 

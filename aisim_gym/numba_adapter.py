@@ -1,26 +1,26 @@
-"""Everything the package uses of Numba beyond its documented interface; no other file names any.
+"""All uses of Numba beyond its documented interface; no other file depends on Numba internals.
 
-The private parts are listed once, in ``PRIVATE``, and looked up when this module is imported. If a
+The private symbols are listed in ``PRIVATE`` and looked up when this module is imported. If a
 version of Numba lacks one, ``IS_COMPLETE`` is false, one warning names it, and kernels are compiled
-by plain ``numba.njit(nogil=True)``: with equal results, but slower, and in every process anew.
+by plain ``numba.njit(nogil=True)``: with equal results, but slower, and again in every process.
 
-What the private parts are for:
+Purposes of the private symbols:
 
 * **Only entry points become machine code.** Numba optimizes and translates every function together
-  with all it calls. Kernels are called by other kernels only, so here that is done once, for the
-  whole entry point: two thirds of the time to compile, and a replay is 7 % faster.
+  with all its callees. Kernels are called only by other kernels, so here this is done once, for the
+  whole entry point. Compilation takes two thirds of the time, and a replay is 7 % faster.
 * **Nearly every call is inlined.** Kernels are small and call each other some hundred times per
-  request. Inlining makes replays 20 to 25 % faster, for a quarter more time to compile. The limit
-  is an option of LLVM for the whole process; it is set while an entry point is optimized, under the
-  compiler's lock. (``alwaysinline`` on kernels needs no option: see docs/compiled-code.md for what
-  it costs.)
-* **Indexes are never counted from the end.** A negative index is a mistake in a kernel, like one
-  that is too large (``NUMBA_BOUNDSCHECK=1`` finds both). Numba tests at every access whether to add
-  the length. Kernels are lowered by a target context of their own that takes an index for an
-  unsigned number, which Numba does not test; other compiled code in the process does not notice.
+  request. Inlining makes replays 20 to 25 % faster and compilation a quarter longer. The threshold
+  is an LLVM option of the whole process. It is set while an entry point is optimized, under the
+  compiler's lock. (``alwaysinline`` on kernels needs no option; docs/compiled-code.md describes its
+  cost.)
+* **Negative indexes do not wrap around.** A negative index is an error in a kernel, as is one that
+  is too large (``NUMBA_BOUNDSCHECK=1`` finds both). Numba tests at every access whether to add the
+  length. Kernels are lowered by a separate target context that treats indexes as unsigned, for
+  which Numba omits the test; other compiled code in the process is unaffected.
 * **Reference counting is off**, which makes replays 3.5 times faster.
-* **Compiled code is kept** where ``kernel_cache`` says, by one process for all.
-* **Tables are read in place** by their addresses, see ``table_set``.
+* **Compiled code is cached** by ``kernel_cache``, compiled by one process for all.
+* **Tables are read in place** by their addresses; see ``table_set``.
 """
 
 import copy
@@ -84,15 +84,15 @@ PRIVATE = (
     "numba.np.arrayobj:make_array",
     "numba.np.arrayobj:populate_array",
 )
-"""``module:name``. After the name of a function: a name that must occur in its code, for attributes
-that exist only in its objects."""
+"""Private symbols as ``module:name``. A name after a function must occur in its code; it names
+an attribute that exists only on instances."""
 
 
 def _look_up(path: str) -> Any:
-    """Return a private part; for a name in a function's code, that name.
+    """Return a private symbol; for a name in a function's code, that name.
 
     Raises:
-        AttributeError: If it is not there. Or an ``ImportError``.
+        AttributeError: If it is missing. A missing module raises an ``ImportError``.
     """
     module, names = path.split(":")
     found = import_module(module)
@@ -106,7 +106,7 @@ def _look_up(path: str) -> Any:
 
 
 def _look_up_all() -> tuple[dict[str, Any], str | None]:
-    """Return what is there of ``PRIVATE`` and the first that is missing."""
+    """Return the symbols of ``PRIVATE`` found, and the first missing one."""
     found, missing = {}, None
     for path in PRIVATE:
         try:
@@ -119,44 +119,44 @@ def _look_up_all() -> tuple[dict[str, Any], str | None]:
 _found, MISSING = _look_up_all()
 
 IS_COMPLETE = MISSING is None
-"""Whether this version of Numba has all private parts."""
+"""Whether this version of Numba has all private symbols."""
 
 if not IS_COMPLETE:
     warnings.warn(
         f"Numba {numba.__version__} lacks {MISSING}: kernels are compiled without it, which takes "
-        "longer, in every process anew, and replays are slower; results are the same",
+        "longer and is repeated in every process, and replays are slower; results are the same",
         RuntimeWarning,
         stacklevel=2,
     )
 
 SETTINGS: Any = config
-"""Numba's settings, from ``NUMBA_...`` variables."""
+"""Numba's settings from ``NUMBA_...`` variables."""
 
 _numba: Any = numba
 _extending: Any = numba.extending
 
 
 def _base(path: str) -> Any:
-    """Return a private class to inherit from; where one is missing nothing makes such objects."""
+    """Return a private base class; if it is missing, the derived class is never instantiated."""
     return _found[path] if IS_COMPLETE else object
 
 
 INLINING_THRESHOLD, LLVM_THRESHOLD = 5000, 250
-"""What a call may cost, in LLVM's units, to be inlined: in entry points, and otherwise at the level
-of optimization that Numba uses."""
+"""Inlining thresholds in LLVM's cost units: for entry points, and the default at the optimization
+level that Numba uses."""
 
 _ENVIRONMENT = "_ZN08NumbaEnv"
-"""How the names of the variables begin through which code finds its Python constants."""
+"""Prefix of the variables through which compiled code finds its Python constants."""
 
 
 # ------------------------------------------------------------------------------------- indexes
 
 
 class _KernelContext(_base("numba.core.cpu:CPUContext")):  # type: ignore[misc]
-    """Generates the code of kernels: as Numba does, but an index is not counted from the end."""
+    """Generates code for kernels as Numba does, but without wraparound of negative indexes."""
 
     def get_function(self, fn: Any, sig: Any, _firstcall: bool = True) -> Any:
-        """Return what generates a call."""
+        """Return the code generator of a call."""
         key = fn.get_impl_key(sig) if isinstance(fn, types.Callable) else fn
         if key is operator.getitem or key is operator.setitem:
             array, index, *values = sig.args
@@ -168,7 +168,7 @@ class _KernelContext(_base("numba.core.cpu:CPUContext")):  # type: ignore[misc]
 
 
 def _unsigned(index: Any) -> Any:
-    """Return the type of an index that Numba takes as it is."""
+    """Return the unsigned type of an index, which Numba uses without a wraparound test."""
     is_integer, is_tuple = (isinstance(index, kind) for kind in (types.Integer, types.BaseTuple))
     if is_tuple:
         return types.Tuple([_unsigned(part) for part in index])
@@ -176,7 +176,7 @@ def _unsigned(index: Any) -> Any:
 
 
 class _IndexCast:
-    """Generates an access to an array by a number that is first taken for an unsigned one."""
+    """Generates an array access by an index cast to unsigned."""
 
     def __init__(self, context: Any, generate: Any, given: Any, taken: Any) -> None:
         self._context = context
@@ -194,7 +194,7 @@ class _IndexCast:
 
 
 _internal_functions: dict[Any, Any] = {}
-"""What Numba compiles by itself for kernels: apart from that of other code."""
+"""Numba's internal functions compiled for kernels, separate from those of other code."""
 
 
 def _kernel_context(usual: Any) -> Any:
@@ -208,10 +208,10 @@ def _kernel_context(usual: Any) -> Any:
 
 
 class _KernelCompiler(_base("numba.core.compiler:Compiler")):  # type: ignore[misc]
-    """Compiles a kernel that only other kernels call."""
+    """Compiles a kernel called only by other kernels."""
 
     def compile_extra(self, func: Callable[..., object]) -> Any:
-        """Take the usual steps, with a library that stops early."""
+        """Run the usual pipeline with a library that stops before machine code."""
         self.state.targetctx = _kernel_context(self.state.targetctx)
         self.state.library = _KernelLibrary(self.state.targetctx.codegen(), func.__qualname__)
         return super().compile_extra(func)
@@ -221,7 +221,7 @@ class _EntryCompiler(_base("numba.core.compiler:Compiler")):  # type: ignore[mis
     """Compiles an entry point."""
 
     def compile_extra(self, func: Callable[..., object]) -> Any:
-        """Take the usual steps, with a library that inlines more."""
+        """Run the usual pipeline with a library that inlines more calls."""
         self.state.targetctx = _kernel_context(self.state.targetctx)
         self.state.library = _EntryLibrary(self.state.targetctx.codegen(), func.__qualname__)
         self.state.library.enable_object_caching()
@@ -229,7 +229,7 @@ class _EntryCompiler(_base("numba.core.compiler:Compiler")):  # type: ignore[mis
 
 
 class _EntryLibrary(_base("numba.core.codegen:JITCodeLibrary")):  # type: ignore[misc]
-    """The code of an entry point and all kernels in it."""
+    """The code of an entry point and all its kernels."""
 
     def _optimize_final_module(self) -> None:
         _set_inlining_threshold(INLINING_THRESHOLD)
@@ -240,24 +240,24 @@ class _EntryLibrary(_base("numba.core.codegen:JITCodeLibrary")):  # type: ignore
 
 
 def _set_inlining_threshold(threshold: int) -> None:
-    """Set it for all that LLVM does in this process, while we hold the compiler's lock.
+    """Set LLVM's inlining threshold for the whole process; the caller holds the compiler's lock.
 
-    The setting of a single module cannot be used: llvmlite cuts it off at 8 bits. LLVM's
-    attribute ``function-inline-threshold`` inlines less.
+    The per-module setting is unusable because llvmlite truncates it to 8 bits. LLVM's attribute
+    ``function-inline-threshold`` inlines less.
     """
     _found["llvmlite.binding:set_option"]("aisim-gym", f"-inline-threshold={threshold}")
 
 
 class _KernelLibrary(_base("numba.core.codegen:JITCodeLibrary")):  # type: ignore[misc]
-    """The code of one kernel: LLVM's, not the processor's."""
+    """The code of one kernel as LLVM IR, without machine code."""
 
     @property
     def codegen(self) -> Any:
-        """Return what Numba sets constants in; a kernel has no address where to set them."""
+        """Return a substitute for Numba's code generator; a kernel has no address for constants."""
         return _Unset
 
     def get_pointer_to_function(self, name: str) -> int:
-        """Return 0: there is no machine code."""
+        """Return 0, since there is no machine code."""
         return 0
 
     def _optimize_final_module(self) -> None:
@@ -272,15 +272,15 @@ class _KernelLibrary(_base("numba.core.codegen:JITCodeLibrary")):  # type: ignor
 class _Unset:
     @staticmethod
     def set_env(name: str, values: Any) -> None:
-        """Leave it to ``_set_constants``."""
+        """Do nothing; ``_set_constants`` sets them."""
 
 
 def _set_constants(compiled: Any) -> None:
-    """Let an entry point's code find the Python constants of all kernels in it.
+    """Set the Python constants of all kernels in the code of an entry point.
 
     Args:
-        compiled: Numba's ``CompileResult``, just compiled; nothing is done for a loaded one, where
-            Numba does the same.
+        compiled: Numba's newly compiled ``CompileResult``. For a loaded one this does nothing,
+            because Numba sets the constants itself.
     """
     library = compiled.library
     for variable in library._final_module.global_variables:
@@ -304,41 +304,41 @@ if IS_COMPLETE:
 
 
 def offer_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Let other kernels and entry points call ``function``; Python calls it as it is."""
+    """Make ``function`` callable from compiled code; Python calls it unchanged."""
     register: Any = _extending.register_jitable
     return cast(Callable[..., Any], register(**_KERNEL_OPTIONS)(function))
 
 
 def offer_choice(call: Callable[..., Any], choose: Callable[..., Any]) -> None:
-    """Let kernels call ``call``, which is for them the kernel that ``choose`` returns."""
+    """Make ``call`` stand for the kernel returned by ``choose`` in compiled code."""
     overload: Any = _extending.overload
     overload(call, strict=False, jit_options=_KERNEL_OPTIONS)(choose)
 
 
-# ----------------------------------------------------------------------------- kept entry points
+# --------------------------------------------------------------------------- cached entry points
 
 
 class CodeStore(Protocol):
-    """Where the code of one function is kept."""
+    """Storage of the compiled code of one function."""
 
     is_enabled: bool
 
     def load(
         self, key: tuple[str, ...], argument_types: Any, rebuild: Callable[[bytes], Any]
     ) -> Any:
-        """Return what ``rebuild`` makes of the code that is kept, or None: it is to be compiled."""
+        """Return the stored code after ``rebuild``, or None if it must be compiled."""
 
     def save(self, key: tuple[str, ...], code: bytes | None) -> None:
-        """Keep code that was just compiled; None if it cannot be kept."""
+        """Save newly compiled code; ``code`` is None if it cannot be saved."""
 
     def end_turn(self) -> None:
-        """Let others who wait for the same code go on."""
+        """Release the lock, so that processes waiting for the same code continue."""
 
 
 class StoredDispatcher(_base("numba.core.registry:CPUDispatcher")):  # type: ignore[misc]
     """A function that Numba compiles on first use, with its code in a ``CodeStore``.
 
-    Derived classes say which.
+    Derived classes define the store in ``make_store``.
     """
 
     def __init__(self, py_func: Callable[..., object], *args: Any, **kwargs: Any) -> None:
@@ -348,11 +348,11 @@ class StoredDispatcher(_base("numba.core.registry:CPUDispatcher")):  # type: ign
         self._cache = _StoreCache(self._store)
 
     def make_store(self, function: Callable[..., object]) -> CodeStore:
-        """Return where the code of ``function`` is kept."""
+        """Return the store for the code of ``function``."""
         raise NotImplementedError
 
     def compile(self, sig: Any) -> Any:
-        """Make the code for these argument types, from the store or by compilation."""
+        """Load the code for these argument types from the store, or compile it."""
         with _found["numba.core.compiler_lock:global_compiler_lock"]:
             try:
                 address = super().compile(sig)
@@ -364,7 +364,7 @@ class StoredDispatcher(_base("numba.core.registry:CPUDispatcher")):  # type: ign
 
 
 class _StoreCache(_base("numba.core.caching:_Cache")):  # type: ignore[misc]
-    """What Numba asks before, and tells after, it compiles a function."""
+    """The cache that Numba queries before it compiles a function and updates afterwards."""
 
     def __init__(self, store: CodeStore) -> None:
         self._store = store
@@ -380,10 +380,10 @@ class _StoreCache(_base("numba.core.caching:_Cache")):  # type: ignore[misc]
         self._store.is_enabled = False
 
     def flush(self) -> None:
-        pass  # the code of some sources never changes
+        pass  # stored code never becomes stale
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Return the code for these argument types; None, when it is our turn to compile it."""
+        """Return the code for these argument types; None if this process must compile it."""
         target_context.refresh()
         rebuild = _found["numba.core.compiler:CompileResult._rebuild"]
         return self._store.load(
@@ -393,7 +393,7 @@ class _StoreCache(_base("numba.core.caching:_Cache")):  # type: ignore[misc]
         )
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep the code for these argument types."""
+        """Save the code for these argument types."""
         code = None
         if not data.lifted and not data.library.has_dynamic_globals:
             code = _found["numba.core.serialize:dumps"](data._reduce())
@@ -401,14 +401,14 @@ class _StoreCache(_base("numba.core.caching:_Cache")):  # type: ignore[misc]
 
 
 def _key(sig: Any, codegen: Any) -> tuple[str, ...]:
-    """Return all that code depends on besides its source and Numba's settings."""
+    """Return the dependencies of code besides its source and Numba's settings."""
     return (str(sig), *map(str, codegen.magic_tuple()))
 
 
 def make_entry_point(
     function: Callable[..., Any], dispatcher: type[StoredDispatcher]
 ) -> Callable[..., Any]:
-    """Return ``function`` compiled on first use, with the kernels it calls inside."""
+    """Return ``function`` as an entry point, compiled on first use together with its kernels."""
     if not IS_COMPLETE:
         return cast(Callable[..., Any], _numba.njit(**_OPTIONS)(function))
     options = {"nopython": True, "boundscheck": None, **_OPTIONS}
@@ -417,9 +417,10 @@ def make_entry_point(
 
 
 def native_address(entry: Any, argument: object) -> int:
-    """Return where the code of an entry point with one argument is.
+    """Return the address of the machine code of an entry point with one argument.
 
-    It takes the argument as it is in compiled code and returns an int64. Only if ``IS_COMPLETE``.
+    The code takes the argument in its compiled representation and returns an int64. Requires
+    ``IS_COMPLETE``.
     """
     argument_types = (_numba.typeof(argument),)
     entry.compile(argument_types)
@@ -431,17 +432,17 @@ def native_address(entry: Any, argument: object) -> int:
 # ---------------------------------------------------------------------------- tables by address
 
 WORDS = 3
-"""A table in a list of them: address, rows, columns."""
+"""Words per table in a list of tables: address, rows, columns."""
 
 WORD = ir.IntType(64)
 
 
 class MembersType(types.Type):
-    """Numba's type of a list of tables: the address of their words.
+    """Numba's type of a list of tables, represented by the address of its words.
 
     Attributes:
         members: Name and type of each table, in order.
-        dtypes: NumPy's type of each table's elements.
+        dtypes: NumPy dtype of each table's elements.
     """
 
     members: tuple[tuple[str, Any], ...]
@@ -464,7 +465,7 @@ def _generate_member(
     def word(k: int) -> Any:
         place = builder.gep(words, [ir.Constant(ir.IntType(32), WORDS * position + k)])
         loaded = builder.load(place)
-        # Nothing that compiled code does changes it: the optimizer may read it once.
+        # Compiled code never changes it, so the optimizer may read it once.
         loaded.set_metadata("invariant.load", builder.module.add_metadata([]))
         return loaded
 
@@ -488,9 +489,9 @@ if IS_COMPLETE:
 
 
 def offer_members(members_type: MembersType) -> None:
-    """Let compiled code read the tables of a type by their names."""
+    """Make the tables of a type readable by name in compiled code."""
     if IS_COMPLETE:
-        return  # all types at once, above
+        return  # the template above handles all types
     for name, _ in members_type.members:
         if name not in _offered:
             _offered.add(name)
@@ -505,7 +506,7 @@ def _chooser(name: str) -> Callable[[Any], Any]:
 
 
 def _member_reader(members_type: MembersType, name: str) -> Any:
-    """Return what reads a table, by Numba's documented means; None if the type has none."""
+    """Return a reader of a table by Numba's documented means; None if the type lacks the table."""
     names = [member for member, _ in members_type.members]
     if name not in names:
         return None
@@ -523,13 +524,13 @@ def _member_reader(members_type: MembersType, name: str) -> Any:
 
 
 def intrinsic(generator: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a function generate the code of its calls, which lack its first parameter."""
+    """Turn a code generator into an intrinsic, called without its first parameter."""
     return cast(Callable[..., Any], _extending.intrinsic(generator))
 
 
 @intrinsic
 def _word_at(typing_context: Any, words: Any, position: Any) -> Any:
-    """Return one of a list of tables' words."""
+    """Return a word of a list of tables."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.load(builder.gep(args[0], [args[1]]))
@@ -539,7 +540,7 @@ def _word_at(typing_context: Any, words: Any, position: Any) -> Any:
 
 @intrinsic
 def _table_at(typing_context: Any, words: Any, position: Any) -> Any:
-    """Return one of a list of tables' words as a pointer."""
+    """Return a word of a list of tables as a pointer."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         word = builder.load(builder.gep(args[0], [args[1]]))
@@ -550,7 +551,7 @@ def _table_at(typing_context: Any, words: Any, position: Any) -> Any:
 
 @intrinsic
 def take_next(typing_context: Any, counter: Any) -> Any:
-    """Return the value of ``counter[0]`` and add 1 to it, in one step for all threads."""
+    """Return ``counter[0]`` and atomically add 1 to it."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         make_array = _found["numba.np.arrayobj:make_array"]

@@ -1,4 +1,4 @@
-"""Numbers as the reference prints them in messages."""
+"""Number formatting as in the reference's messages."""
 
 import math
 from decimal import Decimal

@@ -1,8 +1,8 @@
 """Table sets: many tables handed to compiled code as one pointer.
 
-To Numba an array is seven machine words, and a tuple of arrays is copied whole at every call. A
-table set is the address of a list of (address, rows, columns), one per table; compiled code reads a
-table from there where it uses it. Kernels see the tables as attributes, as plain Python does.
+In Numba an array is seven machine words, and a tuple of arrays is copied at every call. A table
+set is the address of a list of (address, rows, columns), one per table. Compiled code reads a table
+from the list where it uses it. Kernels access the tables as attributes, as plain Python does.
 """
 
 import dataclasses
@@ -21,12 +21,12 @@ _extending: Any = numba.extending
 class TableSet:
     """Base of frozen dataclasses whose fields are tables, arrays, and rows of one-row tables.
 
-    Fields never change; arrays are C-contiguous, and compiled code may write to them. All objects
-    of one class have the same types of tables.
+    Fields never change. Arrays are C-contiguous, and compiled code may write to them. All instances
+    of one class have equal table types.
     """
 
     def __post_init__(self) -> None:
-        """Note where the tables are."""
+        """Store the addresses of the tables."""
         fields = dataclasses.fields(self)  # type: ignore[arg-type]
         words = np.zeros(WORDS * len(fields), np.int64)
         for i, field in enumerate(fields):
@@ -42,7 +42,7 @@ class TableSetType(MembersType):
     """Numba's type of a table set: its class, and the types of its tables in order."""
 
     def __init__(self, instance_class: type[TableSet], example: TableSet) -> None:
-        """Name the type by all it depends on, shortly: the name is part of every kernel's name."""
+        """Name the type by a short digest, because the name is part of every kernel's name."""
         tables = {
             field.name: getattr(example, field.name)
             for field in dataclasses.fields(example)  # type: ignore[arg-type]

@@ -1,6 +1,6 @@
-"""What a table of a run has rows for, and how it grows: declared beside its type.
+"""Shapes and growth of the tables of a run, declared beside their types.
 
-``World`` (:mod:`aisim_gym.fleet.world`) annotates every table with its shape; making, growing,
+``World`` (:mod:`aisim_gym.fleet.world`) annotates every table with its shape. Creating, growing,
 copying and saving the tables of a run derive from these declarations.
 """
 
@@ -15,13 +15,13 @@ from aisim_gym.tables import Table, row_dtype
 
 @dataclass(frozen=True)
 class Per:
-    """So many rows for each thing of a kind, and some more; all tables of a kind grow together.
+    """Rows per entity of a kind, plus a constant; all tables of a kind grow together.
 
     Attributes:
-        kind: What there are rows for: a worker, a rank, a request, …
-        times: Rows for each.
-        plus: Rows besides.
-        is_optional: Whether the table may be left out: then it has no rows, and never will.
+        kind: Kind of entity: a worker, a rank, a request, …
+        times: Rows per entity.
+        plus: Additional rows.
+        is_optional: Whether the table may be left out; it then has no rows throughout the run.
     """
 
     kind: str
@@ -30,30 +30,30 @@ class Per:
     is_optional: bool = False
 
     def __mul__(self, times: int) -> Self:
-        """Return the same with more rows for each."""
+        """Return a shape with ``times`` as many rows per entity."""
         return replace(self, times=self.times * times)
 
     def __add__(self, plus: int) -> Self:
-        """Return the same with more rows besides."""
+        """Return a shape with ``plus`` additional rows."""
         return replace(self, plus=self.plus + plus)
 
     def length(self, count: int) -> int:
-        """Return the rows for ``count`` things."""
+        """Return the number of rows for ``count`` entities."""
         return self.times * count + self.plus
 
     def count(self, length: int) -> int:
-        """Return for how many things a table of so many rows has room."""
+        """Return the number of entities that fit into ``length`` rows."""
         return (length - self.plus) // self.times
 
 
 @dataclass(frozen=True)
 class Growing:
-    """As many rows as a run turns out to need.
+    """Rows that grow on demand during a run.
 
     Attributes:
-        first: Rows at the start.
-        link: ``(old, grown, arena)``: puts the new rows of a table that was ``old`` (without rows
-            at the start) into its free list.
+        first: Initial number of rows.
+        link: ``(old, grown, arena)``: adds the new rows of a table grown from ``old`` (empty at the
+            start) to its free list.
         is_hashed: Whether the number of rows must be a power of two.
     """
 
@@ -62,17 +62,17 @@ class Growing:
     is_hashed: bool = False
 
     def grown(self, length: int, amount: int) -> int:
-        """Return how many rows a table of ``length`` gets that needs at least ``amount`` more."""
+        """Return the new length of a table that needs at least ``amount`` more rows."""
         wanted = 2 * length + amount
         return 1 << (wanted - 1).bit_length() if self.is_hashed else wanted
 
 
 @dataclass(frozen=True)
 class Given:
-    """What a run is started with; it never grows.
+    """A table given at the start of a run; it never grows.
 
     Attributes:
-        is_shared: Whether nobody writes to it, so that copies of a run share it.
+        is_shared: Whether it is read-only, so that copies of a run share it.
     """
 
     is_shared: bool = False
@@ -80,7 +80,7 @@ class Given:
 
 @dataclass(frozen=True)
 class Derived:
-    """What follows from other tables: neither copied nor saved."""
+    """A table derived from other tables, neither copied nor saved."""
 
 
 Axis = int | Per | Growing | Given | Derived
@@ -88,14 +88,14 @@ Axis = int | Per | Growing | Given | Derived
 
 @dataclass(frozen=True)
 class Declaration:
-    """One table.
+    """Declaration of one table.
 
     Attributes:
-        name: Of the field.
-        number: Its place among the tables.
-        dtype: Of its elements or rows.
-        axes: Its shape.
-        is_row: Whether the field is the row of a table with a single one.
+        name: Field name.
+        number: Index among the tables.
+        dtype: Dtype of its elements or rows.
+        axes: Shape.
+        is_row: Whether the field is the only row of a one-row table.
     """
 
     name: str
@@ -105,7 +105,7 @@ class Declaration:
     is_row: bool
 
     def axis_per(self, kind: str) -> int | None:
-        """Return the axis that has elements per thing of a kind, None without one."""
+        """Return the axis with elements per entity of a kind, None if there is none."""
         for axis, length in enumerate(self.axes):
             if isinstance(length, Per) and length.kind == kind:
                 return axis
@@ -118,7 +118,7 @@ class Declaration:
 
 
 def declarations(cls: type) -> dict[str, Declaration]:
-    """Return what the annotations of a dataclass of tables say, by name, in order.
+    """Return the declarations in the annotations of a dataclass of tables, by name, in order.
 
     Raises:
         TypeError: If a field has no shape.
@@ -137,7 +137,7 @@ def declarations(cls: type) -> dict[str, Declaration]:
 
 
 def _stored(kind: Any) -> np.dtype[Any]:
-    """Return the dtype of ``Table[Row]``, of tables of tables, ``NDArray[…]``, or of a row."""
+    """Return the dtype of ``Table[Row]``, of nested tables, of ``NDArray[…]`` or of a row."""
     while get_origin(kind) is Table:
         (kind,) = get_args(kind)
     if get_origin(kind) is None:

@@ -1,11 +1,11 @@
-"""Tables: NumPy record arrays whose row type is written once, for Numba and for type checkers.
+"""Tables: NumPy record arrays with a row type declared once, for Numba and type checkers.
 
 A row type is a ``Protocol`` whose annotations carry the stored type, for example
 ``free_blocks: I8``. Checkers read ``int``; :func:`row_dtype` reads ``numpy.int64``. Tables are
 ``recarray`` views, so that ``table[i].field`` works both compiled and as plain Python.
 
-In the checked build (``NUMBA_BOUNDSCHECK=1``) memory with a known pattern follows every table. A
-write past the end of a table, which no check of an index has noticed, leaves its trace there.
+In the checked build (``NUMBA_BOUNDSCHECK=1``) a guard area with a known pattern follows every
+table. It reveals writes past the end of a table that escape the index checks.
 """
 
 import math
@@ -26,7 +26,7 @@ Row = TypeVar("Row")
 Row_co = TypeVar("Row_co", covariant=True)
 
 IS_CHECKED = bool(SETTINGS.BOUNDSCHECK) and not SETTINGS.DISABLE_JIT
-"""Whether this is the checked build; plain Python needs none, NumPy checks its indexes."""
+"""Whether this is the checked build; not needed in plain Python, where NumPy checks indexes."""
 
 _GUARD_BYTES = 4096
 _GUARD_PATTERN = 0xA5
@@ -63,7 +63,7 @@ def _make_dtype(row_type: type) -> np.dtype[np.void]:
         if not stored:
             raise TypeError(f"{row_type.__name__}.{name}: no stored type, use B1, I1, I4, I8 or F8")
         fields.append((name, stored[0]))
-    # A recarray makes records of other rows, at every view.
+    # A recarray converts other row types to records at every view.
     return np.dtype((np.record, np.dtype(fields, align=True)))
 
 
@@ -122,7 +122,7 @@ def grow_array(array: NDArray[Any], count: int, axis: int = 0) -> NDArray[Any]:
 
 
 def is_damaged(array: NDArray[Any]) -> bool:
-    """Return whether anything was written behind a table; always False but in a checked build."""
+    """Return whether the guard area of a table is overwritten; False outside a checked build."""
     if not IS_CHECKED:
         return False
     memory = array

@@ -1,1 +1,1 @@
-"""One rank: scheduler, KV pool, timing, forward-pass metrics. Compiled code and its tables."""
+"""Compiled code and tables of one rank: scheduler, KV pool, timing, forward-pass metrics."""

@@ -1,11 +1,11 @@
-"""Speculative decoding: how many drafted tokens a step accepts, from the reference's random stream.
+"""Speculative decoding: accepted draft tokens per step, from the reference's random stream.
 
 Rules: engine-vllm-trtllm.md §7, engine-sglang.md §12. Every rank has a ChaCha generator with 12
 rounds, a 64-bit block counter from 0 and a key expanded from its seed by a PCG32. Its last block is
-kept in the rank's row of ``draws``: 16 words, two of them per number drawn.
+stored in the rank's row of ``draws``: 16 words, two per number drawn.
 
-Numbers of 64 bits are held in halves of 32. What a sum or product of halves has beyond 64 bits is
-lost when compiled and kept as plain Python; the masks leave the same bits of both.
+64-bit numbers are stored as 32-bit halves. Compiled code drops the bits of a sum or product beyond
+64, plain Python keeps them; the masks make both results equal.
 """
 
 import numpy as np
@@ -24,11 +24,12 @@ _TWO_32 = 4294967296.0
 
 @kernel
 def draw_accepted(engine: EngineRow, rank: RankRow, draws: NDArray[np.int64]) -> int:
-    """Return how many tokens a decode step yields, >= 1: the sampled one and accepted drafts.
+    """Return the number of tokens of a decode step, >= 1: the sampled one and accepted drafts.
 
     Args:
-        engine: Role of the rank; ``accept_rate_k`` is the chance of draft k once k - 1 are in.
-        rank: Its count of drawn numbers is advanced.
+        engine: Role of the rank; ``accept_rate_k`` is the probability of accepting draft k if the
+            first k - 1 are accepted.
+        rank: Its counter of drawn numbers is advanced.
         draws: Shape (ranks, 16), the words of each rank's current block.
     """
     accepted = 1
@@ -92,7 +93,7 @@ def _fill_block(words: NDArray[np.int64], seed_low: int, seed_high: int, counter
 def _fill_input(
     words: NDArray[np.int64], seed_low: int, seed_high: int, counter: int, keep: int
 ) -> None:
-    """Write the input words of a block, or add them to what is there (``keep`` 1), modulo 2**32."""
+    """Write the input words of a block, or add them to the words (``keep`` 1), modulo 2**32."""
     _put(words, 0, 0x61707865, keep)
     _put(words, 1, 0x3320646E, keep)
     _put(words, 2, 0x79622D32, keep)
@@ -117,7 +118,7 @@ def _next_state(low: int, high: int) -> tuple[int, int]:
 
 @kernel
 def _permuted(low: int, high: int) -> int:
-    """Return the PCG32's output for a state: bits 27 to 58 of it, mixed and rotated."""
+    """Return the PCG32's output for a state: its bits 27 to 58, mixed and rotated."""
     mixed_low = (low >> 18 | high << 14 & _MASK_32) ^ low
     mixed_high = high >> 18 ^ high
     word = mixed_low >> 27 | mixed_high << 5 & _MASK_32

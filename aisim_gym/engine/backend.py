@@ -1,8 +1,8 @@
-"""What a scheduler backend provides, and how compiled code finds the backend of a run.
+"""The interface of a scheduler backend, and how compiled code finds the backend of a run.
 
-A backend is one file with kernels and a :class:`Backend` that names them, plus one line in
-``fleet/worlds.py`` that gives it a world type. Compiled functions are specialised by that type: a
-run compiles, and pays for, only its own backend.
+A backend is one file with kernels and a :class:`Backend` that lists them, plus one line in
+``fleet/worlds.py`` that gives it a world type. Compiled functions are specialised by that type, so
+a run compiles only its own backend.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from aisim_gym.tables import Table
 
 
 class RankTables(Protocol):
-    """The tables that engines share; the world has them."""
+    """The tables shared by all engines, as the world contains them."""
 
     @property
     def queues(self) -> Table[QueueRow]: ...  # noqa: D102
@@ -52,43 +52,43 @@ class RankTables(Protocol):
 
 
 class Backend(NamedTuple):
-    """A scheduler: what it is like, and its kernels.
+    """A scheduler backend: its properties and kernels.
 
-    All kernels but ``run_pass`` work on the state between two passes.
+    All kernels except ``run_pass`` operate on the state between two passes.
 
     Attributes:
         reserves_first: A handoff reserves its destination before it computes the prompt.
-        has_tree: It keeps its cache in radix trees, which need the node table.
-        preempts: Running requests may lose their blocks.
-        recomputes_last: A prompt found whole in the cache is computed again from its last block.
-        output_limit: ``(t, engine, prompt_tokens, output_tokens)``: the output tokens a new
-            sequence may generate.
-        list_size: ``(t, engine, tokens)``: elements of ``entries`` that a sequence of so many
+        has_tree: Its cache is a radix tree, which needs the node table.
+        preempts: Running requests may be preempted.
+        recomputes_last: A fully cached prompt is recomputed from its last block.
+        output_limit: ``(t, engine, prompt_tokens, output_tokens)``: maximum output tokens of a
+            new sequence.
+        list_size: ``(t, engine, tokens)``: elements of ``entries`` that a sequence of ``tokens``
             tokens (prompt and output) needs.
         submit: ``(t, rank, s)``: queue a new sequence.
-        cancel: ``(t, engine, rank, s)``: take a live sequence off the rank, wherever it is; the
-            caller deletes the row.
-        release_source: ``(t, engine, rank, s)``: the same for a held source whose KV has moved.
+        cancel: ``(t, engine, rank, s)``: remove a live sequence from the rank, whatever its state;
+            the caller deletes the row.
+        release_source: ``(t, engine, rank, s)``: likewise, a held source with transferred KV.
         accept_destination: ``(t, engine, rank, s)``: queue a destination for its blocks; False if
             it can never run here.
         reserve_destination: ``(t, engine, rank)``: try to reserve blocks for the first pending
             destination; return it, or ``NONE``.
-        activate_destination: ``(t, engine, rank, s)``: its KV has arrived.
-        run_pass: ``(t, engine, rank, work, now_ms, wave)``: start a pass: schedule, admit, emit;
-            fills ``work``, ``end_ms`` too.
-        steady_passes: ``(t, engine, rank, last_entry)``: passes of steady decode that an idle rank
-            is sure to run next, see :mod:`~aisim_gym.engine.steady_decode`; 0: not sure.
-        join_decodes: ``(t, engine, rank, work)``: at their start, admit those that may run with the
-            others from the first of them on.
-        advance_decodes: ``(t, engine, rank, work, num_passes, last_entry)``: apply so many of them
-            and leave the signals of requests that end in ``work``.
+        activate_destination: ``(t, engine, rank, s)``: queue a destination whose KV has arrived.
+        run_pass: ``(t, engine, rank, work, now_ms, wave)``: start a pass (schedule, admit, emit)
+            and fill ``work``, including ``end_ms``.
+        steady_passes: ``(t, engine, rank, last_entry)``: number of steady decode passes that an
+            idle rank is certain to run next, see :mod:`~aisim_gym.engine.steady_decode`; else 0.
+        join_decodes: ``(t, engine, rank, work)``: at the start of steady decode, admit the
+            sequences that decode from its first pass on.
+        advance_decodes: ``(t, engine, rank, work, num_passes, last_entry)``: apply ``num_passes``
+            steady decode passes and store the signals of ending requests in ``work``.
         rows_for_decodes: ``(t, engine, rank, num_passes)``: free rows of the block table and of the
-            node table that they may need.
-        finish_group: ``(t, engine, ranks, first_rank)``: after the passes of all ranks of a worker
-            were started; the works are in ``passes``.
+            node table that these passes may need.
+        finish_group: ``(t, engine, ranks, first_rank)``: called after the passes of all ranks of a
+            worker have started; ``passes`` holds their results.
         block_demand: ``(t, engine, rank)``: free rows of the block table that a pass may need.
-        node_demand: ``(t, engine, rank)``: free rows of the node table, likewise, and for a
-            command.
+        node_demand: ``(t, engine, rank)``: free rows of the node table that a pass or a command may
+            need.
         gauge_blocks: ``(t, engine, rank)``: (active, inactive) blocks that telemetry reports.
     """
 

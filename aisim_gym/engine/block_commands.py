@@ -1,7 +1,7 @@
-"""Commands to a rank with a block pool: queue and cancel requests, take in destinations.
+"""Commands to a rank with a block pool: queue and cancel requests, accept destinations.
 
-Rules: engine-vllm-trtllm.md §3, §9. Commands apply at once; the pass in flight, if any, was
-decided before and does not change.
+Rules: engine-vllm-trtllm.md §3, §9. Commands apply immediately; a pass in flight was decided
+earlier and does not change.
 """
 
 from aisim_gym.engine.backend import RankTables
@@ -37,7 +37,7 @@ from aisim_gym.tables import Table
 
 @kernel
 def block_list_size(t: RankTables, engine: EngineRow, tokens: int) -> int:
-    """Return how many resident blocks a sequence can list: never more than the pool has."""
+    """Return how many resident blocks a sequence can list, at most the size of the pool."""
     return min(tokens // engine.block_size, engine.num_blocks) + 1
 
 
@@ -50,9 +50,9 @@ def submit(t: RankTables, rank: RankRow, s: int) -> None:
 
 @kernel
 def cancel(t: RankTables, engine: EngineRow, rank: RankRow, s: int) -> None:
-    """Take a live sequence off an idle rank, wherever it is; its blocks are released.
+    """Remove a live sequence from an idle rank, whatever its state, and release its blocks.
 
-    Also how a held source is released. The caller deletes the row.
+    Held sources are released in the same way. The caller deletes the row.
     """
     seq = t.seqs[s]
     held_blocks = seq.resident_blocks + seq.private_blocks + seq.reserved_blocks > 0
@@ -77,7 +77,7 @@ def cancel(t: RankTables, engine: EngineRow, rank: RankRow, s: int) -> None:
 
 @kernel
 def accept_destination(t: RankTables, engine: EngineRow, rank: RankRow, s: int) -> bool:
-    """Queue a destination for its blocks; False if its prompt can never run here."""
+    """Queue a destination to reserve blocks; False if its prompt can never run on the rank."""
     prompt_tokens = t.seqs[s].prompt_tokens
     if prompt_tokens >= engine.max_model_len:
         return False
@@ -89,7 +89,7 @@ def accept_destination(t: RankTables, engine: EngineRow, rank: RankRow, s: int) 
 
 @kernel
 def queue_destination(t: RankTables, rank: RankRow, s: int) -> None:
-    """Put a destination at the end of those that wait for blocks."""
+    """Append a destination to those that wait for blocks."""
     seq = t.seqs[s]
     seq.is_destination = True
     seq.status = SEQ_PENDING
@@ -99,9 +99,9 @@ def queue_destination(t: RankTables, rank: RankRow, s: int) -> None:
 
 @kernel
 def next_destination(t: RankTables, engine: EngineRow, rank: RankRow) -> int:
-    """Return the pending destination to try to reserve blocks for now, or ``NONE``.
+    """Return the pending destination whose reservation to attempt now, or ``NONE``.
 
-    At most one per trigger, the head only, once per capacity generation (§9).
+    There is at most one attempt per trigger, for the head only, once per capacity generation (§9).
     """
     s = t.queues[queue_of(rank.id, PENDING)].first
     if s == NONE:
@@ -117,7 +117,7 @@ def next_destination(t: RankTables, engine: EngineRow, rank: RankRow) -> int:
 
 @kernel
 def reserve_destination(t: RankTables, engine: EngineRow, rank: RankRow) -> int:
-    """Try to reserve blocks for the first pending destination; return it if that worked."""
+    """Try to reserve blocks for the first pending destination; return it on success."""
     s = next_destination(t, engine, rank)
     if s == NONE:
         return NONE
@@ -133,7 +133,7 @@ def reserve_destination(t: RankTables, engine: EngineRow, rank: RankRow) -> int:
 
 @kernel
 def hold_reservation(t: RankTables, rank: RankRow, s: int, fresh: int) -> None:
-    """Note that a pending destination has its blocks, ``fresh`` of them not from the cache."""
+    """Record that a pending destination has its blocks, ``fresh`` of them not from the cache."""
     seq = t.seqs[s]
     rank.reserved_blocks += fresh
     seq.reserved_blocks = fresh
@@ -168,11 +168,11 @@ def activate_destination(t: RankTables, engine: EngineRow, rank: RankRow, s: int
 
 @kernel
 def block_demand(t: RankTables, engine: EngineRow, rank: RankRow) -> int:
-    """Return how many rows the next pass may take, at most.
+    """Return the maximum number of rows that the next pass may take.
 
-    One for what each sequence that ends leaves behind; one per block that may become resident, if
-    any are shared; and if somebody may be preempted, one per block in use, then or now. Eviction
-    may free none: it can take blocks from what an ended sequence left behind.
+    This is one row for the evictable blocks of each ending sequence, one per block that may become
+    resident if any blocks are shared, and, if a preemption is possible, one per block in use before
+    or after the pass. Eviction may free no row, since the blocks of an ended sequence share one.
     """
     if not engine.prefix_caching:
         return 0
@@ -207,7 +207,7 @@ def finish_group(
     passes: Table[PassRow],
     first_rank: int,
 ) -> None:
-    """Do nothing: the ranks of a worker share no scheduler state."""
+    """Do nothing; the ranks of a worker share no scheduler state."""
 
 
 @kernel

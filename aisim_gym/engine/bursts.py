@@ -30,10 +30,10 @@ from aisim_gym.kernel import kernel
 
 @kernel
 def emit_bursts(t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow) -> None:
-    """Let every running sequence whose KV is complete emit a burst of tokens or end.
+    """Emit a burst of tokens from, or end, every running sequence whose KV is complete.
 
-    Blocks for full bursts are set aside first; sequences are preempted until they fit, and what the
-    preempted ones did in this pass still counts.
+    Blocks for full bursts are reserved first, preempting sequences until they fit. The work of the
+    preempted sequences in this pass still counts.
     """
     end_complete_seqs(t, engine, rank, work)
     reserved = _reserve(t, engine, rank, work)
@@ -84,7 +84,7 @@ def _is_ready(engine: EngineRow, seq: SeqRow) -> bool:
 
 @kernel
 def _reserve(t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow) -> int:
-    """Make room for full bursts of all ready sequences; return the blocks, ``NONE`` without."""
+    """Reserve blocks for full bursts of all ready sequences; return their number or ``NONE``."""
     seqs = t.seqs
     running = t.queues[queue_of(rank.id, RUNNING)]
     while True:
@@ -111,6 +111,6 @@ def _reserve(t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow) -> 
         v = victim(engine, running)
         if v == NONE:
             return NONE
-        seqs[v].stamp = NONE  # what it did still counts
+        seqs[v].stamp = NONE  # its work still counts
         preempt(t, engine, rank, work, v)
         work.is_undone = True

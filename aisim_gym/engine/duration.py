@@ -1,4 +1,4 @@
-"""Durations as the reference rounds them: whole nanoseconds, several times over.
+"""Durations rounded as in the reference: to whole nanoseconds, several times.
 
 Rule: engine-vllm-trtllm.md §2.1. Every model time passes through an integer-nanosecond duration
 before it reaches the clock, so bit-exact times need the same roundings in the same order.
@@ -10,10 +10,10 @@ NS_PER_S = 1_000_000_000
 _SPLIT = 134217729.0  # 2**27 + 1, splits a double into two halves (Veltkamp)
 
 KEPT_NS = 1 << 50
-"""Durations below it, 13 days, come back unchanged from seconds, also by way of milliseconds.
+"""Durations below this limit (13 days) survive conversion to seconds, also via milliseconds.
 
-Each of the (at most four) operations in between is off by at most 2**-53 of its result, one of
-them of less than a second: together by less than ``2**-53 * (3 * ns + 1e9)`` < 0.5 ns.
+Each of the (at most four) operations has an error of at most 2**-53 of its result, one of them of a
+result below one second. The total error is less than ``2**-53 * (3 * ns + 1e9)`` < 0.5 ns.
 """
 
 
@@ -41,7 +41,7 @@ def nanoseconds(seconds: float) -> int:
 
 @kernel
 def seconds_of(ns: int) -> float:
-    """Return ``ns`` nanoseconds in seconds: whole seconds plus fraction, two roundings."""
+    """Return ``ns`` nanoseconds in seconds: whole seconds plus fraction, with two roundings."""
     if ns < NS_PER_S:
         return ns / 1e9
     return float(ns // NS_PER_S) + (ns % NS_PER_S) / 1e9
@@ -53,7 +53,7 @@ def phase_ms(raw_ms: float, speedup: float) -> float:
 
     Args:
         raw_ms: Model time in ms, finite, >= 0.
-        speedup: Divisor; 0 means not scaled.
+        speedup: Divisor; 0 disables scaling.
     """
     ns = nanoseconds(raw_ms / 1000.0)
     if speedup > 0.0 and ns > 0 and (speedup != 1.0 or ns >= KEPT_NS):

@@ -1,4 +1,4 @@
-"""What a pass leaves behind: admissions, and signals that carry tokens and ends.
+"""Results of a pass: admissions, and signals with tokens and ends.
 
 Rules: engine-vllm-trtllm.md §3, §6.1, §6.2.
 """
@@ -27,7 +27,7 @@ from aisim_gym.tables import Table
 
 @kernel
 def begin_work(engine: EngineRow, rank: RankRow, work: PassRow) -> None:
-    """Clear the work row for a new pass; a rank that idles in a group pass leaves it so."""
+    """Clear the work row for a new pass; it stays clear on a rank that idles in a group pass."""
     rank.passes += 1
     rank.steady_is_summed = False
     work.budget = engine.max_batched_tokens
@@ -68,22 +68,22 @@ def begin_work(engine: EngineRow, rank: RankRow, work: PassRow) -> None:
 
 @kernel
 def remaining_tokens(engine: EngineRow, seq: SeqRow) -> int:
-    """Return how many tokens a sequence still generates; 0 means it is complete (§3)."""
+    """Return the number of tokens a sequence still generates; 0 if it is complete (§3)."""
     left = seq.max_output_tokens - seq.generated_tokens
     return max(0, min(left, engine.max_model_len - seq_length(seq)))
 
 
 @kernel
 def seq_length(seq: SeqRow) -> int:
-    """Return prompt and generated tokens of a sequence."""
+    """Return the number of prompt and generated tokens of a sequence."""
     return seq.prompt_tokens + seq.generated_tokens
 
 
 @kernel
 def emit_tokens(t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow) -> None:
-    """Let every running sequence whose KV is complete emit a token or end (§6.1, §6.2).
+    """Emit a token from, or end, every running sequence whose KV is complete (§6.1, §6.2).
 
-    Signals keep the order: ends without a token, then tokens in running order. The arguments are
+    The order of signals is ends without a token, then tokens in running order. The arguments are
     those of :func:`~aisim_gym.engine.bursts.emit_bursts`, its speculative counterpart.
     """
     end_complete_seqs(t, engine, rank, work)
@@ -116,7 +116,7 @@ def emit_tokens(t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow) 
 
 @kernel
 def end_complete_seqs(t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow) -> None:
-    """End the running sequences that have no token to generate and whose KV is complete."""
+    """End the running sequences with complete KV and no token left to generate."""
     if work.num_complete == 0:
         return
     s = t.queues[queue_of(rank.id, RUNNING)].first
@@ -146,7 +146,7 @@ def finish_seq(t: RankTables, rank: RankRow, s: int) -> None:
 
 @kernel
 def append_signal(work: PassRow, seqs: Table[SeqRow], s: int) -> None:
-    """Put a sequence at the end of the pass's signals."""
+    """Append a sequence to the signals of the pass."""
     seqs[s].signal_next = NONE
     if work.signal_first == NONE:
         work.signal_first = s
@@ -158,7 +158,7 @@ def append_signal(work: PassRow, seqs: Table[SeqRow], s: int) -> None:
 
 @kernel
 def append_admission(work: PassRow, seqs: Table[SeqRow], s: int, reused_tokens: int) -> None:
-    """Put a sequence at the end of the pass's admissions."""
+    """Append a sequence to the admissions of the pass."""
     seq = seqs[s]
     seq.was_admitted = True
     seq.reused_tokens = reused_tokens

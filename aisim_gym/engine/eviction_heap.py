@@ -1,8 +1,8 @@
-"""Eviction order of a radix tree: a pairing heap through the rows of its nodes.
+"""Eviction order of a radix tree: a pairing heap linked through the node rows.
 
-A node enters with its stamp of that moment. Stamps only grow, and nodes may be locked or get
-children later, so the node on top may be out of place: the tree takes it out and, if it still
-qualifies, puts it back with its new stamp. The heap hangs on the tree's root, which is never in it.
+A node enters with its current stamp. Stamps only grow, and a node may later be locked or get
+children, so the top of the heap may be stale. The tree then removes it and, if it is still
+evictable, reinserts it with its new stamp. The tree's root, never in the heap itself, links to it.
 """
 
 from aisim_gym.engine.tables import NONE, NodeRow
@@ -12,7 +12,7 @@ from aisim_gym.tables import Table
 
 @kernel
 def push_node(nodes: Table[NodeRow], root: int, n: int) -> None:
-    """Put node ``n`` into the heap, unless it is there."""
+    """Insert node ``n`` into the heap unless it is already there."""
     node = nodes[n]
     if node.is_queued:
         return
@@ -25,9 +25,9 @@ def push_node(nodes: Table[NodeRow], root: int, n: int) -> None:
 
 @kernel
 def pop_node(nodes: Table[NodeRow], root: int) -> int:
-    """Take out the node that entered with the smallest stamp and return it; there must be one.
+    """Remove and return the node inserted with the smallest stamp; the heap must not be empty.
 
-    The heaps below it are melded in pairs from left to right, then the pairs from right to left.
+    Its subheaps are melded in pairs from left to right, then the pairs from right to left.
     """
     n = nodes[root].heap_child
     nodes[n].is_queued = False
@@ -56,7 +56,7 @@ def pop_node(nodes: Table[NodeRow], root: int) -> int:
 
 @kernel
 def _meld(nodes: Table[NodeRow], a: int, b: int) -> int:
-    """Join two heaps, each without siblings or ``NONE``; return the top."""
+    """Meld two heaps, each a node without siblings or ``NONE``; return the top."""
     if a == NONE:
         return b
     if b == NONE:

@@ -25,7 +25,7 @@ class FpmRow(Protocol):
     sum_queued_decode_kv_tokens: I8
     var_queued_decode_kv_tokens: F8
     is_new: B1  # not yet shown to a planner
-    published_ms: F8  # when a record was stored last; -1: never
+    published_ms: F8  # time of the latest record; -1: none
 
 
 @kernel
@@ -34,7 +34,7 @@ def write_fpm(fpm: FpmRow, work: PassRow, wall_ms: float) -> None:
 
     Args:
         fpm: Modified in place.
-        work: The rank's sums.
+        work: Sums of the rank's pass.
         wall_ms: Duration of the group pass.
     """
     fpm.wall_time = max(wall_ms, 0.0) / 1000.0

@@ -1,15 +1,15 @@
 """KV block pool of a rank: private, resident and evictable blocks, prefix cache, eviction order.
 
-Rules: engine-vllm-trtllm.md §5. A block is *private* to one sequence until it is complete; then it
+Rules: engine-vllm-trtllm.md §5. A block is *private* to one sequence until it is complete. It then
 becomes *resident*: it has an identity, other requests can use it, and without users it is
-evictable, least recently released first. Several copies of one identity can be resident; the oldest
-is the one found.
+evictable, least recently released first. Several copies of one identity can be resident; lookups
+find the oldest.
 
-What costs a row of the block table is what somebody may look for: blocks that several requests have
-in common, and those of a preempted sequence. They are shared by all ranks and found by (rank,
-identity) through a hash table inside the block table; a sequence lists its own in ``entries``. All
-other blocks are only counted: private and reserved ones, resident ones of a sequence that lives,
-and, one row for all of them, those that it leaves behind for eviction.
+Only blocks that can be looked up take a row of the block table: blocks common to several requests,
+and blocks of preempted sequences. All ranks share the table. Blocks are found by (rank, identity)
+through a hash table inside it, and each sequence lists its blocks in ``entries``. All other blocks
+are only counted: private blocks, reserved blocks and resident blocks of a live sequence. The
+evictable blocks that an ended sequence leaves share one row.
 """
 
 import numpy as np
@@ -24,19 +24,19 @@ from aisim_gym.tables import IS_CHECKED, Table
 
 @kernel
 def blocks_for(tokens: int, block_size: int) -> int:
-    """Return how many blocks ``tokens`` need."""
+    """Return the number of blocks that ``tokens`` tokens need."""
     return -(-tokens // block_size)
 
 
 @kernel
 def active_blocks(rank: RankRow) -> int:
-    """Return blocks in use: referenced, private or reserved."""
+    """Return the number of blocks in use: referenced, private or reserved."""
     return rank.resident_blocks - rank.evictable_blocks + rank.private_blocks + rank.reserved_blocks
 
 
 @kernel
 def free_blocks(engine: EngineRow, rank: RankRow) -> int:
-    """Return blocks that can be taken without evicting any."""
+    """Return the number of blocks that can be taken without eviction."""
     return engine.num_blocks - rank.resident_blocks - rank.private_blocks - rank.reserved_blocks
 
 
@@ -61,7 +61,7 @@ def find_resident(blocks: Table[BlockRow], rank_id: int, content: int) -> int:
 
 @kernel
 def check_listed(seq: SeqRow, num_blocks: int) -> None:
-    """Make sure that the block list of a sequence has room for so many."""
+    """Raise an error unless the block list of a sequence has room for ``num_blocks``."""
     if num_blocks > seq.entry_size:
         raise TableFullError("block list")
 
@@ -70,9 +70,9 @@ def check_listed(seq: SeqRow, num_blocks: int) -> None:
 def count_hits(
     t: RankTables, engine: EngineRow, rank: RankRow, seq: SeqRow, complete_blocks: int
 ) -> tuple[int, int]:
-    """Return (leading blocks that are resident, how many of these are in use).
+    """Return (number of leading resident blocks, number of these in use).
 
-    Nobody but the sequence itself, preempted before, can have left blocks that it does not share.
+    Resident blocks beyond the shared ones exist only if the sequence itself was preempted before.
     """
     hits = 0
     active = 0
@@ -94,10 +94,10 @@ def count_hits(
 def take_blocks(
     t: RankTables, engine: EngineRow, rank: RankRow, seq: SeqRow, hits: int, fresh: int
 ) -> bool:
-    """Take ``fresh`` free blocks and reuse resident ones up to block ``hits``, or nothing.
+    """Take ``fresh`` free blocks and reuse the first ``hits`` resident ones, or take nothing.
 
-    Reused blocks get one more user and are listed in the sequence's entries; evictable blocks
-    make room for fresh ones. The caller counts the fresh ones as private or reserved.
+    Reused blocks get one more user and are listed in the sequence's entries. Evictable blocks are
+    evicted for fresh ones. The caller counts the fresh blocks as private or reserved.
     """
     blocks = t.blocks
     check_listed(seq, hits)
@@ -126,7 +126,7 @@ def take_blocks(
 
 @kernel
 def evict_blocks(t: RankTables, rank: RankRow, count: int) -> None:
-    """Evict the ``count`` blocks that were released first; there are that many."""
+    """Evict the ``count`` blocks released first; at least ``count`` must be evictable."""
     blocks = t.blocks
     rank.resident_blocks -= count
     rank.evictable_blocks -= count
@@ -146,9 +146,9 @@ def evict_blocks(t: RankTables, rank: RankRow, count: int) -> None:
 def allocate(
     t: RankTables, engine: EngineRow, rank: RankRow, seq: SeqRow, upto_tokens: int, hits: int
 ) -> bool:
-    """Cover ``upto_tokens`` of the sequence with blocks, or change nothing (§5.2).
+    """Cover the first ``upto_tokens`` of a sequence with blocks, or change nothing (§5.2).
 
-    ``hits`` leading blocks come from the prefix cache; only a sequence without blocks has any.
+    The first ``hits`` blocks come from the prefix cache, only for a sequence without blocks.
     """
     size = engine.block_size
     length = blocks_for(seq.prompt_tokens + seq.generated_tokens, size)
@@ -168,7 +168,7 @@ def allocate(
 def make_resident(
     t: RankTables, engine: EngineRow, rank: RankRow, seq: SeqRow, computed_tokens: int
 ) -> None:
-    """Give private blocks their identity up to ``computed_tokens`` (§5.3)."""
+    """Turn complete private blocks up to ``computed_tokens`` into resident ones (§5.3)."""
     if not engine.prefix_caching:
         return
     complete = computed_tokens // engine.block_size
@@ -190,13 +190,13 @@ def make_resident(
 
 @kernel
 def release_blocks(t: RankTables, rank: RankRow, seq: SeqRow, returns: bool) -> None:
-    """Give up all blocks of a sequence, deepest first: they are evicted first (§5.5).
+    """Release all blocks of a sequence, deepest first, which is their eviction order (§5.5).
 
     Args:
-        t: Shared tables; enough rows are free.
+        t: Shared tables; must have enough free rows.
         rank: The rank.
         seq: The sequence.
-        returns: Whether it was preempted and may find its blocks again.
+        returns: Whether it is preempted and may reuse its blocks later.
     """
     blocks = t.blocks
     rank.private_blocks -= seq.private_blocks
@@ -231,9 +231,9 @@ def _bucket(blocks: Table[BlockRow], rank_id: int, content: int) -> int:
 def _take_row(
     rank: RankRow, blocks: Table[BlockRow], arena: ArenaRow, content: int, num_blocks: int
 ) -> int:
-    """Take a free row for blocks without users, to be found by ``content`` unless it is ``NONE``.
+    """Take a free row for blocks without users, found by ``content`` unless that is ``NONE``.
 
-    Nobody has counted them as evictable yet.
+    The blocks are not counted as evictable yet.
     """
     b = take_block_row(blocks, arena)
     block = blocks[b]
@@ -250,7 +250,7 @@ def _take_row(
 
 @kernel
 def take_block_row(blocks: Table[BlockRow], arena: ArenaRow) -> int:
-    """Take a row off the free list; it is one of those that were granted for this step."""
+    """Take a row from the free list, within the grant of the current step."""
     b = arena.block_free
     if b == NONE:
         raise TableFullError("blocks")
@@ -273,7 +273,7 @@ def _free_row(blocks: Table[BlockRow], arena: ArenaRow, b: int) -> None:
 
 
 def free_new_blocks(old: Table[BlockRow], blocks: Table[BlockRow], arena: ArenaRow) -> None:
-    """Put the rows of a larger table that ``old`` did not have into the free list."""
+    """Add the new rows of a table grown from ``old`` to the free list."""
     if len(old) > 0:
         link_blocks(old, blocks, arena)
         return
@@ -287,9 +287,9 @@ def free_new_blocks(old: Table[BlockRow], blocks: Table[BlockRow], arena: ArenaR
 
 @entry_point
 def link_blocks(old: Table[BlockRow], blocks: Table[BlockRow], arena: ArenaRow) -> None:
-    """Build the buckets of a larger table that starts with the rows of ``old``; free the others.
+    """Rebuild the hash buckets of a table grown from ``old``, and free its new rows.
 
-    Going through the old buckets in order keeps copies of one identity oldest first.
+    Traversing the old buckets in order keeps copies of one identity oldest first.
     """
     for i in range(len(blocks)):
         blocks[i].bucket_first = NONE
@@ -305,7 +305,7 @@ def link_blocks(old: Table[BlockRow], blocks: Table[BlockRow], arena: ArenaRow) 
 
 @kernel
 def _link_bucket(blocks: Table[BlockRow], b: int) -> None:
-    """Append a row to its hash bucket: copies of one identity stay oldest first."""
+    """Append a row to its hash bucket; copies of one identity stay oldest first."""
     block = blocks[b]
     block.chain_next = NONE
     bucket = blocks[_bucket(blocks, block.rank, block.content)]
@@ -318,7 +318,7 @@ def _link_bucket(blocks: Table[BlockRow], b: int) -> None:
 
 @kernel
 def _leave_bucket(blocks: Table[BlockRow], b: int) -> None:
-    """Take a copy out of its hash bucket."""
+    """Remove a copy from its hash bucket."""
     block = blocks[b]
     bucket = blocks[_bucket(blocks, block.rank, block.content)]
     previous = NONE
@@ -336,7 +336,7 @@ def _leave_bucket(blocks: Table[BlockRow], b: int) -> None:
 
 @kernel
 def _enter_lru(rank: RankRow, blocks: Table[BlockRow], b: int) -> None:
-    """Make a block evictable, after all others."""
+    """Append a block to the eviction order."""
     blocks[b].lru_previous = rank.lru_last
     blocks[b].lru_next = NONE
     if rank.lru_last == NONE:
@@ -349,7 +349,7 @@ def _enter_lru(rank: RankRow, blocks: Table[BlockRow], b: int) -> None:
 
 @kernel
 def _leave_lru(rank: RankRow, blocks: Table[BlockRow], b: int) -> None:
-    """Take a block out of the eviction order."""
+    """Remove a block from the eviction order."""
     previous = blocks[b].lru_previous
     following = blocks[b].lru_next
     if previous == NONE:

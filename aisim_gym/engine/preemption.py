@@ -1,4 +1,4 @@
-"""Preemption of a block scheduler: who gives up its blocks, and what the pass then counts.
+"""Preemption in a block scheduler: victim choice and accounting of the pass.
 
 Rule: engine-vllm-trtllm.md §6.4.
 """
@@ -26,7 +26,7 @@ from aisim_gym.kernel import kernel
 
 @kernel
 def victim(engine: EngineRow, running: QueueRow) -> int:
-    """Return the running sequence to preempt; ``NONE`` if there is none or that is not done."""
+    """Return the running sequence to preempt, or ``NONE`` if there is none or preemption is off."""
     if engine.preemption == PREEMPT_NONE:
         return NONE
     return int(running.first if engine.preemption == PREEMPT_FIRST else running.last)
@@ -34,7 +34,7 @@ def victim(engine: EngineRow, running: QueueRow) -> int:
 
 @kernel
 def count_work(engine: EngineRow, work: PassRow, seq: SeqRow, sign: int) -> None:
-    """Add a scheduled sequence to the sums of the pass, or take it out (``sign`` -1)."""
+    """Add a scheduled sequence to the sums of the pass, or subtract it (``sign`` -1)."""
     work.budget -= sign * seq.pass_tokens
     if seq.pass_prompt_tokens > 0:
         prompt = seq.prompt_tokens
@@ -55,9 +55,9 @@ def count_work(engine: EngineRow, work: PassRow, seq: SeqRow, sign: int) -> None
 
 @kernel
 def preempt(t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow, s: int) -> None:
-    """Take all blocks from a running sequence and put it in front of the queue.
+    """Release all blocks of a running sequence and move it to the front of the queue.
 
-    What it did in this pass is no longer counted; blocks that became resident stay so
+    Its work in this pass is no longer counted. Blocks that became resident stay resident
     (rulings.md 6).
     """
     seq = t.seqs[s]

@@ -1,7 +1,7 @@
 """Load of a rank's queue as the forward-pass metrics report it (engine-vllm-trtllm.md §8.1).
 
-Never admitted requests count with their prompt; preempted ones with all their tokens; handed-over
-ones with their prompt, from the moment the rank accepts them until they run.
+Requests never admitted count with their prompt tokens, preempted requests with all their tokens.
+Handed-over requests count with their prompt tokens from acceptance by the rank until they run.
 """
 
 from aisim_gym.engine.tables import PassRow, RankRow, SeqRow
@@ -16,13 +16,13 @@ def add_to_load(rank: RankRow, seq: SeqRow) -> None:
 
 @kernel
 def remove_from_load(rank: RankRow, seq: SeqRow) -> None:
-    """Stop counting a sequence that leaves the queue, in the state in which it entered."""
+    """Subtract a sequence that leaves the queue, in the state in which it entered."""
     _change_load(rank, seq, -1)
 
 
 @kernel
 def count_queued(rank: RankRow, is_decode: bool, tokens: int, sign: int) -> None:
-    """Add a sequence of so many tokens to one of the two loads, or take it out (``sign`` -1)."""
+    """Add a sequence of ``tokens`` tokens to one of the two loads, or subtract it (``sign`` -1)."""
     if is_decode:
         rank.queued_decode += sign
         rank.queued_decode_tokens += sign * tokens
@@ -35,7 +35,7 @@ def count_queued(rank: RankRow, is_decode: bool, tokens: int, sign: int) -> None
 
 @kernel
 def copy_load(rank: RankRow, work: PassRow) -> None:
-    """Write the load of a rank into the sums of its pass."""
+    """Copy the queue load of a rank into the sums of its pass."""
     work.queued_new = rank.queued_new
     work.queued_new_tokens = rank.queued_new_tokens
     work.queued_new_squares = rank.queued_new_squares

@@ -1,8 +1,8 @@
-"""Page pool of a rank: pages in its radix tree, pages owned by single sequences, free ones.
+"""Page pool of a rank: pages in its radix tree, pages owned by sequences, free pages.
 
 Rules: engine-sglang.md §2.1, §2.3. Pages are only counted. A sequence holds a locked prefix of the
-tree (``resident_blocks``, down to ``node``) and owns the pages behind it (``private_blocks``).
-Committed pages go to the tree; those it had already are free again.
+tree (``resident_blocks``, down to ``node``) and owns the pages after it (``private_blocks``).
+Committed pages move to the tree; duplicates of pages already there become free.
 """
 
 from aisim_gym.engine.backend import RankTables
@@ -22,19 +22,19 @@ from aisim_gym.kernel import kernel
 
 @kernel
 def used_pages(rank: RankRow) -> int:
-    """Return pages that are not free; cached ones that could be evicted are used, too."""
+    """Return the number of used pages, including evictable cached pages."""
     return rank.resident_blocks + rank.private_blocks + rank.reserved_blocks
 
 
 @kernel
 def free_pages(engine: EngineRow, rank: RankRow) -> int:
-    """Return pages that can be taken without evicting any."""
+    """Return the number of pages that can be taken without eviction."""
     return engine.num_blocks - used_pages(rank)
 
 
 @kernel
 def fits(engine: EngineRow, rank: RankRow, num_pages: int) -> bool:
-    """Return whether ``num_pages`` are free or can be made so."""
+    """Return whether ``num_pages`` pages are free or can be freed by eviction."""
     return num_pages <= free_pages(engine, rank) + rank.evictable_blocks
 
 
@@ -50,7 +50,7 @@ def cached_pages(
 
 @kernel
 def make_pages_free(t: RankTables, engine: EngineRow, rank: RankRow, num_pages: int) -> bool:
-    """Evict until ``num_pages`` are free or nothing can be evicted; return whether they are."""
+    """Evict until ``num_pages`` are free; return False if too few pages can be evicted."""
     missing = num_pages - free_pages(engine, rank)
     if missing > 0:
         evict_pages(rank, t.nodes, t.blocks, t.arena, missing)
@@ -65,7 +65,7 @@ def missing_pages(engine: EngineRow, seq: SeqRow, tokens: int) -> int:
 
 @kernel
 def own_pages(rank: RankRow, seq: SeqRow, num_pages: int) -> None:
-    """Count free pages as those of a sequence."""
+    """Assign free pages to a sequence."""
     rank.private_blocks += num_pages
     seq.private_blocks += num_pages
 
@@ -79,12 +79,12 @@ def cover_fresh(
     tokens: int,
     prefix_pages: int,
 ) -> int:
-    """Let a sequence without pages cover ``tokens``, reusing up to ``prefix_pages`` cached ones.
+    """Cover ``tokens`` of a sequence without pages, reusing up to ``prefix_pages`` cached pages.
 
-    The prefix is locked first, so that it is not evicted to make room for the rest.
+    The prefix is locked first, so that it is not evicted for the other pages.
 
     Returns:
-        Pages reused, or ``NONE`` if the rest does not fit; then the sequence has no pages.
+        Number of reused pages; ``NONE`` if the rest does not fit, and the sequence has no pages.
     """
     matched = 0
     node = NONE
@@ -106,7 +106,7 @@ def cover_fresh(
 
 @kernel
 def cover_more(t: RankTables, engine: EngineRow, rank: RankRow, seq: SeqRow, tokens: int) -> bool:
-    """Let a sequence cover ``tokens`` by owning more pages, or change nothing."""
+    """Assign more pages to a sequence until it covers ``tokens``, or change nothing."""
     fresh = missing_pages(engine, seq, tokens)
     if not fits(engine, rank, fresh):
         return False
@@ -117,7 +117,7 @@ def cover_more(t: RankTables, engine: EngineRow, rank: RankRow, seq: SeqRow, tok
 
 @kernel
 def commit_pages(t: RankTables, engine: EngineRow, rank: RankRow, seq: SeqRow) -> None:
-    """Move the complete pages that a sequence owns into the tree, locked."""
+    """Move the complete pages owned by a sequence into the tree and lock them."""
     if not engine.prefix_caching:
         return
     complete = seq.computed_tokens // engine.block_size
@@ -133,7 +133,7 @@ def commit_pages(t: RankTables, engine: EngineRow, rank: RankRow, seq: SeqRow) -
 
 @kernel
 def finish_pages(t: RankTables, engine: EngineRow, rank: RankRow, seq: SeqRow) -> None:
-    """Give up all pages of a sequence that is over; its complete ones stay in the tree."""
+    """Release all pages of a finished sequence; complete pages stay in the tree."""
     complete = seq.computed_tokens // engine.block_size
     if engine.prefix_caching and complete > seq.resident_blocks:
         _insert_owned(t, rank, seq, complete)
@@ -142,7 +142,7 @@ def finish_pages(t: RankTables, engine: EngineRow, rank: RankRow, seq: SeqRow) -
 
 @kernel
 def release_pages(t: RankTables, rank: RankRow, seq: SeqRow) -> None:
-    """Give up all pages of a sequence; those it owns are free, nothing is computed any more."""
+    """Release all pages of a sequence: owned pages are freed, and no token counts as computed."""
     rank.private_blocks -= seq.private_blocks
     rank.reserved_blocks -= seq.reserved_blocks
     seq.private_blocks = 0
@@ -156,7 +156,7 @@ def release_pages(t: RankTables, rank: RankRow, seq: SeqRow) -> None:
 
 @kernel
 def _insert_owned(t: RankTables, rank: RankRow, seq: SeqRow, end_page: int) -> int:
-    """Put owned pages up to ``end_page`` into the tree; return the node of the last one."""
+    """Move owned pages up to ``end_page`` into the tree; return the node of the last page."""
     if seq.node == NONE:
         seq.node = ensure_root(rank, t.nodes, t.arena)
     first = seq.resident_blocks

@@ -1,10 +1,10 @@
-"""Radix tree of a rank: the cached pages, which of them are in use, and which go first.
+"""Radix tree of a rank: cached pages, their locks and their eviction order.
 
-Rules: engine-sglang.md §2.2. A page is a KV block of the tree; its identity stands for all tokens
-up to its end, so two pages with one identity have equal prefixes and an edge matches wholly if its
-last page does. The pages of an edge are a chain of block rows, linked through their LRU fields.
-Children are found by (parent, identity of their first page) through a hash table inside the node
-table. All ranks share both tables; a rank's root is made when it is first needed.
+Rules: engine-sglang.md §2.2. A page is a KV block of the tree. Its identity determines all tokens
+up to its end, so pages with equal identities have equal prefixes, and an edge matches completely if
+its last page matches. The pages of an edge are a chain of block rows, linked through their LRU
+fields. Children are found by (parent, identity of their first page) through a hash table inside the
+node table. All ranks share both tables; a rank's root is created on first use.
 """
 
 import numpy as np
@@ -20,7 +20,7 @@ from aisim_gym.tables import IS_CHECKED, Table
 
 @kernel
 def ensure_root(rank: RankRow, nodes: Table[NodeRow], arena: ArenaRow) -> int:
-    """Return the root of the rank's tree, which is made if there is none."""
+    """Return the root of the rank's tree, creating it if there is none."""
     if rank.root == NONE:
         rank.root = _take_node(rank, nodes, arena, NONE)
     return rank.root
@@ -54,7 +54,7 @@ def lock_matching(
 ) -> tuple[int, int]:
     """Lock the longest prefix of the first ``num_pages`` pages that is in the tree.
 
-    A node that matches in part is split; nodes that match wholly count as used now.
+    A partially matching node is split. Matching nodes get a new access stamp.
 
     Returns:
         (pages matched, deepest locked node or the root).
@@ -72,7 +72,7 @@ def lock_matching(
 
 @kernel
 def lock_path(rank: RankRow, nodes: Table[NodeRow], n: int) -> None:
-    """Protect node ``n`` and all above it from eviction, once more."""
+    """Add one lock to node ``n`` and all its ancestors, protecting them from eviction."""
     while nodes[n].parent != NONE:
         node = nodes[n]
         if node.locks == 0:
@@ -83,7 +83,7 @@ def lock_path(rank: RankRow, nodes: Table[NodeRow], n: int) -> None:
 
 @kernel
 def unlock_path(rank: RankRow, nodes: Table[NodeRow], n: int) -> None:
-    """Take back one lock of node ``n`` and of all above it."""
+    """Remove one lock from node ``n`` and all its ancestors."""
     while nodes[n].parent != NONE:
         node = nodes[n]
         node.locks -= 1
@@ -106,16 +106,16 @@ def insert_pages(
     page: int,
     end_page: int,
 ) -> int:
-    """Put pages ``page`` to ``end_page`` of a sequence, at least one, below node ``start``.
+    """Insert pages ``page`` to ``end_page - 1`` of a sequence, at least one, below ``start``.
 
     Args:
-        rank: Its tree is modified.
+        rank: Owner of the tree to modify.
         nodes: Node table, with two free rows.
         blocks: Block table, with a free row per page.
         arena: Free lists.
         contents: Identities of shared prompt blocks.
         seq: The sequence.
-        start: Node whose last page is the one before ``page``; it may have one lock of ``seq``.
+        start: Node whose last page precedes ``page``; may have one lock by ``seq``.
         page: First page.
         end_page: The page after the last.
 
@@ -151,7 +151,7 @@ def evict_pages(
     arena: ArenaRow,
     num_pages: int,
 ) -> None:
-    """Remove pages, those of the least recently used leaf without locks first, from its end."""
+    """Evict pages from the end of the least recently used unlocked leaf, then of the next."""
     while num_pages > 0:
         n = _oldest_leaf(rank, nodes)
         if n == NONE:
@@ -170,7 +170,7 @@ def evict_pages(
 
 
 def free_new_nodes(old: Table[NodeRow], nodes: Table[NodeRow], arena: ArenaRow) -> None:
-    """Put the rows of a larger table that ``old`` did not have into the free list."""
+    """Add the new rows of a table grown from ``old`` to the free list."""
     if len(old) > 0:
         link_nodes(old, nodes, arena)
         return
@@ -183,7 +183,7 @@ def free_new_nodes(old: Table[NodeRow], nodes: Table[NodeRow], arena: ArenaRow) 
 
 @entry_point
 def link_nodes(old: Table[NodeRow], nodes: Table[NodeRow], arena: ArenaRow) -> None:
-    """Build the buckets of a larger table that starts with the rows of ``old``; free the others."""
+    """Rebuild the hash buckets of a table grown from ``old``, and free its new rows."""
     for i in range(len(nodes)):
         nodes[i].bucket_first = NONE
     for i in range(len(old)):
@@ -207,11 +207,11 @@ def _walk(
     page: int,
     end_page: int,
 ) -> tuple[int, int, int, int, int]:
-    """Follow pages ``page`` to ``end_page`` of a sequence down from node ``at``.
+    """Follow pages ``page`` to ``end_page - 1`` of a sequence down from node ``at``.
 
     Returns:
-        (deepest node whose edge matches wholly, the first page that is not in the tree, the child
-        whose edge matches in part or ``NONE``, its matching pages, block row of the last of them).
+        (deepest node with a fully matching edge, first page not in the tree, child with a partially
+        matching edge or ``NONE``, its number of matching pages, block row of the last of them).
     """
     while page < end_page:
         child = _find_child(nodes, at, block_content(seq, contents, page))
@@ -245,7 +245,7 @@ def _next_stamp(rank: RankRow) -> int:
 
 @kernel
 def _stamp_path(nodes: Table[NodeRow], n: int, now: int) -> None:
-    """Note that node ``n`` and all above it are used now."""
+    """Set the access stamp of node ``n`` and all its ancestors to ``now``."""
     while n != NONE:
         nodes[n].stamp = now
         n = nodes[n].parent
@@ -253,7 +253,7 @@ def _stamp_path(nodes: Table[NodeRow], n: int, now: int) -> None:
 
 @kernel
 def _take_node(rank: RankRow, nodes: Table[NodeRow], arena: ArenaRow, parent: int) -> int:
-    """Take a free row for a node without edge, children and locks; return it."""
+    """Return a new node without edge, children or locks."""
     n = arena.node_free
     if n == NONE:
         raise TableFullError("nodes")
@@ -281,7 +281,7 @@ def _take_node(rank: RankRow, nodes: Table[NodeRow], arena: ArenaRow, parent: in
 def _add_leaf(
     rank: RankRow, nodes: Table[NodeRow], arena: ArenaRow, parent: int, content: int
 ) -> int:
-    """Return a new child of ``parent`` whose edge, still empty, starts with this identity."""
+    """Return a new child of ``parent`` with an empty edge, found by this first identity."""
     n = _take_node(rank, nodes, arena, parent)
     nodes[n].content = content
     nodes[n].stamp = _next_stamp(rank)
@@ -302,7 +302,7 @@ def _append_pages(
     page: int,
     end_page: int,
 ) -> None:
-    """Put pages of a sequence at the end of a node's edge."""
+    """Append pages of a sequence to a node's edge."""
     last = node.last_block
     for k in range(page, end_page):
         b = take_block_row(blocks, arena)
@@ -331,15 +331,15 @@ def _split(
     num_pages: int,
     last: int,
 ) -> int:
-    """Give the first pages of a node's edge to a new node above it; return the new node.
+    """Move the first pages of a node's edge to a new parent node; return the new node.
 
     Args:
         rank: The rank.
         nodes: Node table.
         blocks: Block table.
         arena: Free lists.
-        lower: The node; it keeps the rest, its children and its row.
-        num_pages: How many pages go to the new node.
+        lower: The node; it keeps its row, its children and the remaining pages.
+        num_pages: Number of pages to move.
         last: Block row of the last of them.
     """
     upper = _take_node(rank, nodes, arena, nodes[lower].parent)
@@ -365,7 +365,7 @@ def _split(
 
 @kernel
 def _oldest_leaf(rank: RankRow, nodes: Table[NodeRow]) -> int:
-    """Return the leaf without locks that was used least recently, or ``NONE``; it is on top."""
+    """Return the least recently used unlocked leaf, now the top of the heap, or ``NONE``."""
     if rank.root == NONE:
         return NONE
     n = nodes[rank.root].heap_child
@@ -383,7 +383,7 @@ def _oldest_leaf(rank: RankRow, nodes: Table[NodeRow]) -> int:
 
 @kernel
 def _cut_tail(node: NodeRow, blocks: Table[BlockRow], arena: ArenaRow, num_pages: int) -> None:
-    """Free the last pages of an edge that has more."""
+    """Free the last ``num_pages`` pages of a longer edge."""
     first = node.last_block
     for _ in range(num_pages - 1):
         first = blocks[first].lru_previous
@@ -407,7 +407,7 @@ def _free_chain(
 
 @kernel
 def _remove_leaf(rank: RankRow, nodes: Table[NodeRow], arena: ArenaRow, n: int) -> None:
-    """Free the row of a leaf that has lost its edge; its parent may be the next to go."""
+    """Free the row of a leaf without edge; its parent may become an evictable leaf."""
     parent = nodes[n].parent
     _unlink_bucket(nodes, n)
     if IS_CHECKED:

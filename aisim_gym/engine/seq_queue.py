@@ -13,19 +13,19 @@ def queue_of(rank_id: int, kind: int) -> int:
 
 @kernel
 def push_back(queue: QueueRow, seqs: Table[SeqRow], s: int) -> None:
-    """Put sequence ``s`` at the end."""
+    """Append sequence ``s``."""
     insert_before(queue, seqs, NONE, s)
 
 
 @kernel
 def push_front(queue: QueueRow, seqs: Table[SeqRow], s: int) -> None:
-    """Put sequence ``s`` at the front."""
+    """Insert sequence ``s`` at the front."""
     insert_before(queue, seqs, queue.first, s)
 
 
 @kernel
 def insert_before(queue: QueueRow, seqs: Table[SeqRow], successor: int, s: int) -> None:
-    """Put sequence ``s`` before ``successor``, or at the end if that is ``NONE``."""
+    """Insert sequence ``s`` before ``successor``, or at the end if that is ``NONE``."""
     previous = queue.last if successor == NONE else seqs[successor].previous
     seqs[s].previous = previous
     seqs[s].next = successor
@@ -42,7 +42,7 @@ def insert_before(queue: QueueRow, seqs: Table[SeqRow], successor: int, s: int) 
 
 @kernel
 def unlink(queue: QueueRow, seqs: Table[SeqRow], s: int) -> None:
-    """Take sequence ``s`` out of the queue it is in."""
+    """Remove sequence ``s`` from its queue."""
     previous = seqs[s].previous
     following = seqs[s].next
     if previous == NONE:

@@ -1,4 +1,4 @@
-"""Rows of sequences: a request on a rank, from its creation until it has left the rank."""
+"""Rows of sequences: creation and deletion of requests on a rank."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from aisim_gym.tables import Table
 def seq_fits(
     arena: ArenaRow, entries: NDArray[np.int64], entry_heads: NDArray[np.int64], list_size: int
 ) -> bool:
-    """Return whether a sequence that lists so many blocks can be created without growth."""
+    """Return whether a sequence with a block list of this size fits without table growth."""
     return arena.seq_free_count > 0 and slice_fits(entries, entry_heads, list_size)
 
 
@@ -92,7 +92,7 @@ def delete_seq(
     entry_heads: NDArray[np.int64],
     s: int,
 ) -> None:
-    """Free the row of a sequence that has left the rank; it holds no blocks any more."""
+    """Free the row of a sequence that has left the rank and holds no blocks."""
     seq = seqs[s]
     give_back_slice(entries, entry_heads, seq.entry_start, seq.entry_size)
     seq.request = NONE
@@ -103,7 +103,7 @@ def delete_seq(
 
 
 def free_new_seqs(old: Table[SeqRow], seqs: Table[SeqRow], arena: ArenaRow) -> None:
-    """Put the rows of a larger table that ``old`` did not have in front of the free list."""
+    """Add the new rows of a table grown from ``old`` to the front of the free list."""
     first, count = len(old), len(seqs)
     if first == count:
         return

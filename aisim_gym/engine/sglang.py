@@ -1,8 +1,8 @@
-"""SGLang-style rank scheduler: what one pass prefills or decodes, retracts, rejects and emits.
+"""SGLang-style rank scheduler: one pass prefills or decodes, retracts, rejects and emits.
 
-Rules: engine-sglang.md §4, §6-§10. A pass prefills or decodes, never both: while anything can be
-admitted, running requests stall. Everything is decided when the pass starts; tokens, ends and
-metrics are shown when it ends, so the pass leaves them behind in its :class:`PassRow` and in the
+Rules: engine-sglang.md §4, §6-§10. A pass either prefills or decodes: while any request can
+be admitted, running requests stall. All decisions are made when the pass starts. Tokens, ends and
+metrics become visible when it ends; until then they are stored in its :class:`PassRow` and in the
 lists of signals and admissions that start there.
 """
 
@@ -63,15 +63,15 @@ from aisim_gym.tables import Table
 def run_pass(
     t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow, now_ms: float, wave: int
 ) -> None:
-    """Start a pass on an idle rank; ``work`` is filled, ``end_ms`` too.
+    """Start a pass on an idle rank and fill ``work``, including ``end_ms``.
 
     Args:
-        t: Shared tables; enough rows of blocks and nodes are free.
+        t: Shared tables; must have enough free block and node rows.
         engine: Role of the rank.
-        rank: Modified, like the tables.
+        rank: Modified in place, as are the tables.
         work: Sums and lists of this pass.
         now_ms: Start of the pass.
-        wave: Not used.
+        wave: Unused.
     """
     begin_work(engine, rank, work)
     work.end_ms = now_ms
@@ -113,10 +113,10 @@ def finish_group(
     passes: Table[PassRow],
     first_rank: int,
 ) -> None:
-    """Count the rounds without prefill of a worker's ranks, after their passes (§10).
+    """Count the prefill-free rounds of a worker's ranks, after their passes (§10).
 
-    A prefill on any of them starts the count for all. In a round in which nobody ran the model, the
-    reservation ratio is reset.
+    A prefill on any rank restarts the count for all. In a round in which no rank runs the model,
+    the reservation ratio is reset.
     """
     if engine.prefill_pause == 0:
         return
@@ -137,7 +137,7 @@ def finish_group(
 
 @kernel
 def _all_destinations_run(t: RankTables, rank: RankRow) -> bool:
-    """Return whether no destination waits for pages or for a slot: only then others may prefill."""
+    """Return whether no destination waits for pages or a slot; only then may others prefill."""
     return bool(
         t.queues[queue_of(rank.id, PREBUILT)].count == 0
         and t.queues[queue_of(rank.id, PENDING)].count == 0
@@ -146,9 +146,9 @@ def _all_destinations_run(t: RankTables, rank: RankRow) -> bool:
 
 @kernel
 def _take_overlong(t: RankTables, engine: EngineRow, rank: RankRow) -> int:
-    """Take prompts that leave no room for output off the queue; return the first of their chain.
+    """Remove prompts too long for any output from the queue; return the first of their chain.
 
-    Only those submitted since the last pass, at the end of the queue, can be such.
+    Only requests submitted since the last pass, at the end of the queue, can be too long.
     """
     candidates = rank.new_seqs
     rank.new_seqs = 0
@@ -177,10 +177,10 @@ def _take_overlong(t: RankTables, engine: EngineRow, rank: RankRow) -> int:
 def _emit_first_tokens(
     t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow, fresh: int
 ) -> None:
-    """Let the requests from ``fresh`` on, just prefilled, emit a token or end (§6).
+    """Emit a token from, or end, the just prefilled requests from ``fresh`` on (§6).
 
-    Signals keep the order: ends without a token, ends with one, then those that go on. These need
-    a place for their token; if there is none for all of them, none emits.
+    The order of signals is ends without a token, ends with one, then continuing requests. A
+    continuing request needs space in a page; unless all of them fit, none emits.
     """
     running = t.queues[queue_of(rank.id, RUNNING)]
     going_on = end_those_with_left(running, t.seqs, work, fresh, 0)

@@ -1,7 +1,7 @@
-"""SGLang admission: which waiting requests a pass prefills, whole or in part.
+"""SGLang admission: the waiting requests that a pass prefills, fully or partially.
 
-Rules: engine-sglang.md §4 (steps 3, 5, 6), §5. Nobody overtakes: the first request that does not
-fit holds up all behind it.
+Rules: engine-sglang.md §4 (steps 3, 5, 6), §5. The first request that does not fit blocks all
+requests behind it.
 """
 
 from aisim_gym.engine.backend import RankTables
@@ -37,13 +37,13 @@ from aisim_gym.tables import Table
 
 @kernel
 def output_left(seq: SeqRow) -> int:
-    """Return how many tokens a sequence still generates."""
+    """Return the number of tokens a sequence still generates."""
     return max(0, seq.max_output_tokens - seq.generated_tokens)
 
 
 @kernel
 def promote_destinations(t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow) -> None:
-    """Let activated destinations run, in order, while there are slots."""
+    """Move activated destinations to the running queue, in order, while slots are free."""
     prebuilt = t.queues[queue_of(rank.id, PREBUILT)]
     running = t.queues[queue_of(rank.id, RUNNING)]
     while running.count < engine.max_seqs and prebuilt.count > 0:
@@ -56,13 +56,13 @@ def promote_destinations(t: RankTables, engine: EngineRow, rank: RankRow, work: 
 def admit_prefills(
     t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow, now_ms: float
 ) -> tuple[int, int]:
-    """Admit waiting requests; ``work`` gets their sums and the end of the prefill.
+    """Admit waiting requests; store their sums and the end of the prefill in ``work``.
 
-    Requests that are computed to their last token run, the others go back to the front of the
-    queue with what they have.
+    Fully computed requests start to run. Partially computed ones return to the front of the queue
+    and keep their pages.
 
     Returns:
-        (requests admitted, the first that runs or ``NONE``; those behind it are the others).
+        (number of requests admitted, first of them that runs or ``NONE``; the others follow it).
     """
     waiting = t.queues[queue_of(rank.id, WAITING)]
     running = t.queues[queue_of(rank.id, RUNNING)]
@@ -135,7 +135,7 @@ def _round_up(engine: EngineRow, tokens: int) -> int:
 
 @kernel
 def _promised(engine: EngineRow, rank: RankRow, running: QueueRow, seqs: Table[SeqRow]) -> float:
-    """Return the tokens set aside for the output of running requests."""
+    """Return the tokens reserved for the output of running requests."""
     tokens = 0.0
     s = running.first
     while s != NONE:
@@ -146,19 +146,19 @@ def _promised(engine: EngineRow, rank: RankRow, running: QueueRow, seqs: Table[S
 
 @kernel
 def _known_tokens(t: RankTables, engine: EngineRow, rank: RankRow, seq: SeqRow) -> int:
-    """Return the tokens whose KV exists: computed before, or found in the cache."""
+    """Return the number of tokens with existing KV: computed earlier, or found in the cache."""
     if seq.computed_tokens > 0:
         return seq.computed_tokens
     useful = seq_length(seq)
     if seq.max_output_tokens > 0:
-        useful -= 1  # the last token is computed again, to get the next one
+        useful -= 1  # recompute the last token to generate the next one
     pages = cached_pages(t, engine, rank, seq, useful // engine.block_size)
     return pages * engine.block_size
 
 
 @kernel
 def _count_prefill(work: PassRow, seq: SeqRow, prefix: int, end: int) -> None:
-    """Add what a request computes to the sums of the pass."""
+    """Add the tokens that a request computes to the sums of the pass."""
     if end == prefix:
         return
     prompt = seq.prompt_tokens
@@ -189,7 +189,7 @@ def _return_partial(
     running: QueueRow,
     stalled_last: int,
 ) -> None:
-    """Put those behind ``stalled_last`` that have more to compute back into the queue."""
+    """Return unfinished requests behind ``stalled_last`` to the waiting queue."""
     s = _after(running, t.seqs, stalled_last)
     while s != NONE:
         following = t.seqs[s].next
@@ -205,5 +205,5 @@ def _return_partial(
 
 @kernel
 def _after(queue: QueueRow, seqs: Table[SeqRow], s: int) -> int:
-    """Return the sequence behind ``s`` in a queue; the first one for ``NONE``."""
+    """Return the sequence after ``s`` in a queue; the first one for ``NONE``."""
     return int(queue.first) if s == NONE else int(seqs[s].next)

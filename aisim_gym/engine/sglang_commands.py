@@ -1,7 +1,7 @@
-"""Commands to an SGLang rank: queue and cancel requests, take in destinations.
+"""Commands to an SGLang rank: queue and cancel requests, accept destinations.
 
-Rules: engine-sglang.md §13. Commands apply at once; the pass in flight, if any, was decided before
-and does not change.
+Rules: engine-sglang.md §13. Commands apply immediately; a pass in flight was decided earlier and
+does not change.
 """
 
 from aisim_gym.engine.backend import RankTables
@@ -35,13 +35,13 @@ from aisim_gym.kernel import kernel
 
 @kernel
 def output_limit(t: RankTables, engine: EngineRow, prompt_tokens: int, output_tokens: int) -> int:
-    """Return how many tokens a new sequence may generate."""
+    """Return the maximum number of tokens that a new sequence generates."""
     return min(output_tokens, max(0, engine.max_model_len - prompt_tokens))
 
 
 @kernel
 def list_size(t: RankTables, engine: EngineRow, tokens: int) -> int:
-    """Return 1: a sequence lists no pages, the tree knows them."""
+    """Return 1; a sequence lists no pages, since the tree holds them."""
     return 1
 
 
@@ -55,7 +55,7 @@ def submit(t: RankTables, rank: RankRow, s: int) -> None:
 
 @kernel
 def cancel(t: RankTables, engine: EngineRow, rank: RankRow, s: int) -> None:
-    """Take a live sequence off an idle rank, wherever it is; the caller deletes the row."""
+    """Remove a live sequence from an idle rank, whatever its state; the caller deletes the row."""
     seq = t.seqs[s]
     if seq.status == SEQ_HELD:
         release_source(t, engine, rank, s)
@@ -84,14 +84,14 @@ def cancel(t: RankTables, engine: EngineRow, rank: RankRow, s: int) -> None:
 
 @kernel
 def release_source(t: RankTables, engine: EngineRow, rank: RankRow, s: int) -> None:
-    """Let go of a held source whose KV has moved: its complete pages stay in the tree."""
+    """Release a held source after its KV transfer; its complete pages stay in the tree."""
     finish_pages(t, engine, rank, t.seqs[s])
     rank.capacity_generation += 1
 
 
 @kernel
 def accept_destination(t: RankTables, engine: EngineRow, rank: RankRow, s: int) -> bool:
-    """Queue a destination for its pages; False if its prompt can never run here."""
+    """Queue a destination to reserve pages; False if its prompt can never run on the rank."""
     seq = t.seqs[s]
     if seq.prompt_tokens >= engine.max_model_len:
         return False
@@ -106,9 +106,9 @@ def accept_destination(t: RankTables, engine: EngineRow, rank: RankRow, s: int) 
 
 @kernel
 def reserve_destination(t: RankTables, engine: EngineRow, rank: RankRow) -> int:
-    """Try to reserve pages for the first pending destination; return it if that worked.
+    """Try to reserve pages for the first pending destination; return it on success.
 
-    At most one per trigger, the head only, once per capacity generation.
+    There is at most one attempt per trigger, for the head only, once per capacity generation.
     """
     s = t.queues[queue_of(rank.id, PENDING)].first
     if s == NONE:
@@ -148,9 +148,9 @@ def activate_destination(t: RankTables, engine: EngineRow, rank: RankRow, s: int
 
 @kernel
 def block_demand(t: RankTables, engine: EngineRow, rank: RankRow) -> int:
-    """Return how many pages a pass or a command may put into the tree, at most.
+    """Return the maximum number of pages that a pass or a command adds to the tree.
 
-    Those that sequences own already, and those that a pass can give them.
+    These are the pages already owned by sequences and those that a pass can assign to them.
     """
     if not engine.prefix_caching:
         return 0
@@ -162,10 +162,10 @@ def block_demand(t: RankTables, engine: EngineRow, rank: RankRow) -> int:
 
 @kernel
 def node_demand(t: RankTables, engine: EngineRow, rank: RankRow) -> int:
-    """Return how many nodes a pass or a command may add to the tree, at most.
+    """Return the maximum number of nodes that a pass or a command adds to the tree.
 
-    A match adds one, an insertion two; a page commits, and a sequence ends, by an insertion. But a
-    tree never has more nodes than pages, apart from its root.
+    A match adds one node, an insertion two; page commits and sequence ends are insertions. A tree
+    never has more nodes than pages, apart from its root.
     """
     if not engine.prefix_caching:
         return 0
@@ -175,13 +175,13 @@ def node_demand(t: RankTables, engine: EngineRow, rank: RankRow) -> int:
 
 @kernel
 def gauge_blocks(t: RankTables, engine: EngineRow, rank: RankRow) -> tuple[int, int]:
-    """Return (pages that are not free, 0): cached pages count as active."""
+    """Return (used pages, 0); cached pages count as active."""
     return engine.num_blocks - free_pages(engine, rank), 0
 
 
 @kernel
 def _most_seqs(t: RankTables, engine: EngineRow, rank: RankRow) -> int:
-    """Return how many sequences can run in the next pass."""
+    """Return the maximum number of sequences in the next pass."""
     present = (
         t.queues[queue_of(rank.id, RUNNING)].count + t.queues[queue_of(rank.id, WAITING)].count
     )

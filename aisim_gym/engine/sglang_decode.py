@@ -1,7 +1,7 @@
-"""SGLang decode steps: all running requests emit, after some were retracted if there is no room.
+"""SGLang decode steps: retract requests if pages are short, then all running requests emit.
 
-Rules: engine-sglang.md §7, §9. Requests that end with a step keep their pages until all have
-emitted.
+Rules: engine-sglang.md §7, §9. Requests that end in a step keep their pages until all requests
+have emitted.
 """
 
 from aisim_gym.engine.acceptance import draw_accepted
@@ -40,7 +40,7 @@ from aisim_gym.kernel import kernel
 from aisim_gym.tables import Table
 
 RETRACT_DECODE_STEPS = 20.0
-"""After a retraction, so many more output tokens per running request are set aside."""
+"""Additional output tokens reserved per running request after a retraction."""
 
 
 @kernel
@@ -49,10 +49,10 @@ def end_those_with_left(
 ) -> int:
     """End the running requests from ``first`` on that generate 0 or 1 more tokens.
 
-    Their last token needs no place here.
+    Their last token needs no space in a page.
 
     Returns:
-        The first of the others, or ``NONE``.
+        The first of the remaining requests, or ``NONE``.
     """
     first_left = NONE
     s = first
@@ -76,7 +76,7 @@ def decode(
     now_ms: float,
     is_paused: bool,
 ) -> None:
-    """Let all running requests emit, after retracting some if there is no room (§7, §9)."""
+    """Emit from all running requests, after retracting some if pages are short (§7, §9)."""
     running = t.queues[queue_of(rank.id, RUNNING)]
     end_those_with_left(running, t.seqs, work, running.first, 0)
     growth = _count_decodes(engine, work, running, t.seqs)
@@ -109,14 +109,14 @@ def decode(
 
 @kernel
 def _burst_tokens(engine: EngineRow, seq: SeqRow) -> int:
-    """Return how many tokens a decode step may yield."""
+    """Return the maximum number of tokens of a decode step."""
     most = 1 if engine.role == ROLE_PREFILL else engine.draft_tokens + 1
     return min(most, output_left(seq))
 
 
 @kernel
 def _growth(engine: EngineRow, seq: SeqRow) -> int:
-    """Return the pages a running request needs for its next decode step."""
+    """Return the number of pages a running request needs for its next decode step."""
     return missing_pages(engine, seq, seq_length(seq) + _burst_tokens(engine, seq))
 
 
@@ -137,10 +137,10 @@ def _count_decodes(engine: EngineRow, work: PassRow, running: QueueRow, seqs: Ta
 
 @kernel
 def _retract(t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow) -> int:
-    """Queue the running request with the least output again, without its pages.
+    """Return the running request with the least output to the queue and free its pages.
 
     Returns:
-        The pages it would have needed for its next step.
+        Number of pages that its next step would have needed.
     """
     running = t.queues[queue_of(rank.id, RUNNING)]
     victim = running.first
@@ -162,7 +162,7 @@ def _retract(t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow) -> 
 
 @kernel
 def _estimated_ratio(running: QueueRow, seqs: Table[SeqRow]) -> float:
-    """Return the share of their output that running requests will have after some more steps."""
+    """Return the fraction of their output that running requests reach after some more steps."""
     generated = 0
     limits = 0
     s = running.first
@@ -179,7 +179,7 @@ def _estimated_ratio(running: QueueRow, seqs: Table[SeqRow]) -> float:
 def _emit_burst(
     t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow, running: QueueRow, s: int
 ) -> None:
-    """Let a running request emit its tokens; its complete pages go to the tree one by one."""
+    """Emit the tokens of a running request; its complete pages move to the tree one by one."""
     seq = t.seqs[s]
     accepted = 1
     if engine.role != ROLE_PREFILL:
@@ -201,7 +201,7 @@ def _emit_burst(
 
 @kernel
 def place_token(engine: EngineRow, rank: RankRow, seq: SeqRow) -> None:
-    """Append a generated token to a sequence, in a free page if its last one is full."""
+    """Append a generated token to a sequence, taking a free page if its last one is full."""
     if seq.computed_tokens % engine.block_size == 0:
         own_pages(rank, seq, 1)
     seq.generated_tokens += 1
@@ -219,7 +219,7 @@ def _end(running: QueueRow, seqs: Table[SeqRow], work: PassRow, s: int, tokens: 
 
 @kernel
 def finish_complete(t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow) -> None:
-    """Give up the pages of requests that ended, in that order; handoff sources keep theirs."""
+    """Release the pages of ended requests in order of their end; handoff sources keep theirs."""
     s = work.signal_first
     while s != NONE:
         seq = t.seqs[s]

@@ -1,7 +1,7 @@
 """Load of an SGLang rank's queues as the forward-pass metrics report it (engine-sglang.md §14).
 
-Requests without output count with their prompt, also if part of it is computed; the others, and
-those handed over, with all their tokens.
+Requests without output count with their whole prompt, even if it is partially computed. All other
+requests, and handed-over ones, count with all their tokens.
 """
 
 from aisim_gym.engine.emission import seq_length
@@ -18,7 +18,7 @@ def add_to_load(rank: RankRow, seq: SeqRow) -> None:
 
 @kernel
 def remove_from_load(rank: RankRow, seq: SeqRow) -> None:
-    """Stop counting a sequence that leaves a queue, in the state in which it entered."""
+    """Subtract a sequence that leaves a queue, in the state in which it entered."""
     _change_load(rank, seq, -1)
 
 

@@ -1,7 +1,7 @@
 """SGLang's ``lpm`` policy: requests with the longest cached prefix run first.
 
-Rules: engine-sglang.md §11. Of several requests that share a prefix nobody has cached yet, the
-first one goes ahead and computes it; the others stand back behind everybody else.
+Rules: engine-sglang.md §11. Of several requests that share an uncached prefix, the first computes
+it; the others move behind all other requests.
 """
 
 from aisim_gym.engine.backend import RankTables
@@ -22,14 +22,14 @@ from aisim_gym.kernel import kernel
 from aisim_gym.tables import Table
 
 MOST_WAITING = 128
-"""With more requests the queue stays as it is."""
+"""Queues with more requests are not sorted."""
 
 SHARED_PREFIX_TOKENS = 32
 
 
 @kernel
 def sort_waiting(t: RankTables, engine: EngineRow, rank: RankRow) -> None:
-    """Put the waiting queue into the order in which requests are to be admitted."""
+    """Sort the waiting queue into admission order."""
     waiting = t.queues[queue_of(rank.id, WAITING)]
     if waiting.count < 2 or waiting.count > MOST_WAITING or not engine.prefix_caching:
         return
@@ -48,7 +48,7 @@ def sort_waiting(t: RankTables, engine: EngineRow, rank: RankRow) -> None:
 def _set_sort_key(
     t: RankTables, engine: EngineRow, rank: RankRow, waiting: QueueRow, s: int
 ) -> None:
-    """Give a sequence its cached pages as key, or a negative one if it is to stand back."""
+    """Set the sort key of a sequence: its cached pages, or negative if it is moved back."""
     seq = t.seqs[s]
     complete = seq_length(seq) // engine.block_size
     seq.sort_key = cached_pages(t, engine, rank, seq, complete)
@@ -57,7 +57,7 @@ def _set_sort_key(
     if seq.sort_key * engine.block_size > SHARED_PREFIX_TOKENS or complete < prefix_pages:
         return
     if prefix_pages > seq.shared_blocks:
-        return  # nobody else has its own tokens
+        return  # tokens of its own match no other request
     prefix = block_content(seq, t.contents, prefix_pages - 1)
     if _is_ahead(waiting, t.seqs, s, prefix):
         seq.sort_key -= UNLIMITED
@@ -77,7 +77,7 @@ def _is_ahead(waiting: QueueRow, seqs: Table[SeqRow], s: int, prefix: int) -> bo
 
 @kernel
 def _sift_forward(waiting: QueueRow, seqs: Table[SeqRow], s: int) -> None:
-    """Move a sequence ahead of those with smaller keys; the ones ahead of it are in order."""
+    """Move a sequence ahead of smaller keys; the sequences ahead of it are already sorted."""
     successor = NONE
     at = seqs[s].previous
     while at != NONE and seqs[at].sort_key < seqs[s].sort_key:

@@ -1,10 +1,10 @@
 """Steady decode of an SGLang rank: passes in which every running request emits one token.
 
-As :mod:`~aisim_gym.engine.steady_decode` for block schedulers, but pages that are complete go to
-the radix tree on the way, and the order in which they do decides what is evicted first. So many
-passes are applied at once where that order is known beforehand: while no page begins or ends, or if
-every page is one token and goes to the end of a leaf that no one else uses. Other passes run one by
-one, but still without events.
+This is the counterpart of :mod:`~aisim_gym.engine.steady_decode`. Complete pages move to the radix
+tree during steady decode, in an order that determines what is evicted first.
+Several passes are applied at once only if that order is known in advance: while no page begins or
+ends, or if pages hold one token and are appended to leaves that no other sequence uses. Other
+passes run one by one, but still without events.
 """
 
 from aisim_gym.engine.backend import RankTables
@@ -38,25 +38,25 @@ from aisim_gym.kernel import kernel
 from aisim_gym.tables import Table
 
 _NODES_PER_PASS = 2
-"""Nodes that a request may add to the tree when a page of it goes there."""
+"""Maximum number of nodes that a request adds to the tree when a page moves there."""
 
 
 @kernel
 def steady_passes(t: RankTables, engine: EngineRow, rank: RankRow, last_entry: int) -> int:
-    """Return how many passes of steady decode an idle rank is sure to run next.
+    """Return the number of steady decode passes that an idle rank is certain to run next.
 
-    The last of them may end requests. The sums of the batch are noted in the rank. A request that
-    waits is tried in every pass, which leaves traces in the tree, so nobody may wait.
+    The last of them may end requests. The sums of the batch are stored in the rank.
+    No request may wait, because every pass would attempt its admission, which modifies the tree.
 
     Args:
         t: Shared tables.
         engine: Role of the rank.
         rank: The rank.
-        last_entry: Of the worker's token log: requests that did not get a token then are not yet
-            in step with the others.
+        last_entry: Last entry of the worker's token log; requests without a token in it are not
+            yet in step with the others.
     """
     running = t.queues[queue_of(rank.id, RUNNING)]
-    prebuilt = t.queues[queue_of(rank.id, PREBUILT)]  # these join
+    prebuilt = t.queues[queue_of(rank.id, PREBUILT)]  # these join steady decode
     count = running.count + prebuilt.count
     if engine.role == ROLE_PREFILL or engine.draft_tokens > 0 or count == 0:
         return 0
@@ -103,9 +103,9 @@ def _tokens_left(engine: EngineRow, seq: SeqRow) -> int:
 def rows_for_decodes(
     t: RankTables, engine: EngineRow, rank: RankRow, num_passes: int
 ) -> tuple[int, int]:
-    """Return how many rows of the block and the node table so many passes may take, with their end.
+    """Return the maximum number of block and node rows taken by the passes, including their end.
 
-    Pages that the requests own already may go to the tree, and one per page of new tokens.
+    The pages already owned by the requests may move to the tree, and one per page of new tokens.
     """
     if not engine.prefix_caching:
         return 0, 0
@@ -126,15 +126,15 @@ def advance_decodes(
     num_passes: int,
     last_entry: int,
 ) -> None:
-    """Run so many passes of steady decode; those that get their last token end.
+    """Run ``num_passes`` passes of steady decode; requests with their last token end.
 
     Args:
         t: Shared tables.
         engine: Role of the rank.
         rank: The rank.
-        work: Gets the signals of those that end.
-        num_passes: >= 0, no more than :func:`steady_passes` allowed.
-        last_entry: Of the token log, in which they got their last visible token.
+        work: Receives the signals of ending requests.
+        num_passes: >= 0, at most the result of :func:`steady_passes`.
+        last_entry: Token-log entry of their last visible token.
     """
     running = t.queues[queue_of(rank.id, RUNNING)]
     if running.count == 0:
@@ -158,14 +158,14 @@ def advance_decodes(
 
 @kernel
 def _plain_passes(t: RankTables, engine: EngineRow, running: QueueRow) -> int:
-    """Return how many passes can be applied at once now."""
+    """Return the number of passes that can be applied at once."""
     size = engine.block_size
     in_leaves = engine.prefix_caching and size == 1
     passes = engine.num_blocks * size
     s = running.first
     while s != NONE:
         seq = t.seqs[s]
-        passes = min(passes, output_left(seq) - 1)  # one that ends a request is not plain
+        passes = min(passes, output_left(seq) - 1)  # a pass that ends a request is not plain
         if in_leaves and not _has_own_leaf(t.nodes, seq):
             return 0
         if engine.prefix_caching and size > 1:
@@ -177,7 +177,7 @@ def _plain_passes(t: RankTables, engine: EngineRow, running: QueueRow) -> int:
 
 @kernel
 def _has_own_leaf(nodes: Table[NodeRow], seq: SeqRow) -> bool:
-    """Return whether the pages of a sequence end in a leaf that only it uses."""
+    """Return whether the pages of a sequence end in a leaf used by no other sequence."""
     n = seq.node
     if n == NONE or seq.private_blocks > 0:
         return False
@@ -188,10 +188,10 @@ def _has_own_leaf(nodes: Table[NodeRow], seq: SeqRow) -> bool:
 def _run_together(
     t: RankTables, engine: EngineRow, rank: RankRow, running: QueueRow, num_passes: int
 ) -> None:
-    """Apply so many passes at once.
+    """Apply several passes at once.
 
-    Where pages go to the tree, each of them was a use of its path, in the order of the passes: the
-    last use of each counts.
+    Each page that moves to the tree is an access to its path, in the order of the passes; the last
+    access sets the stamp.
     """
     for _ in range(num_passes):
         if rank.reserve_ratio == engine.min_ratio:
@@ -222,7 +222,7 @@ def _run_together(
 
 @kernel
 def _run_alone(t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow) -> None:
-    """Run the next pass as it is; its end is known already."""
+    """Run the next pass individually; its end is already known."""
     end_ms = work.end_ms
     work.num_decode = 0
     work.decode_tokens = 0
@@ -237,7 +237,7 @@ def _run_alone(t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow) -
 
 @kernel
 def _forget_signals(work: PassRow) -> None:
-    """Leave out the signals of a pass that others follow: it has ended no request."""
+    """Discard the signals of a pass before the last one; it ends no request."""
     work.signal_first = NONE
     work.signal_last = NONE
     work.signal_count = 0

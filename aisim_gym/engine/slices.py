@@ -1,8 +1,8 @@
 """Slices of varying length in one flat array, sized to powers of two and reused.
 
-A free slice keeps the start of the next free one in its first element, so the array itself is
-the free list. ``heads`` holds the first free slice per size class, then the part of the array that
-was ever used, and what was asked for when there was no more.
+A free slice stores the start of the next free one in its first element, so the array itself is the
+free list. ``heads`` holds the first free slice per size class, then the length of the array used so
+far, and the size of the request that did not fit.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ NUM_HEADS = NUM_CLASSES + 2
 
 
 def make_heads() -> NDArray[np.int64]:
-    """Return the heads of an array with no slice in use."""
+    """Return the heads of an array without slices in use."""
     heads = np.full(NUM_HEADS, -1, np.int64)
     heads[_USED] = heads[MISSING] = 0
     return heads

@@ -1,10 +1,10 @@
 """Steady decode of a block scheduler: passes in which every running request emits one token.
 
-While nobody is admitted, preempted or finished, a pass only lengthens the running sequences by one
-token each. How many such passes follow each other is known beforehand, and what they do to
-sequences and blocks can be applied to all of them at once. Blocks that a sequence
-completes on the way have an identity like all others; who has to give way to them does not depend
-on the order, since nothing is released meanwhile.
+While no request is admitted, preempted or finished, a pass only extends every running sequence by
+one token. The number of such consecutive passes is known in advance, and their effects on sequences
+and blocks can be applied at once. Blocks completed during these passes become resident as usual.
+Which blocks are evicted for them does not depend on the order, since no block is released in
+between.
 """
 
 from collections.abc import Callable
@@ -48,18 +48,18 @@ def steady_passes(
     is_held_up: Callable[..., bool],
     admission_cost: Callable[..., int],
 ) -> int:
-    """Return how many passes of steady decode an idle rank is sure to run next.
+    """Return the number of steady decode passes that an idle rank is certain to run next.
 
-    The last of them may end requests. The sums of the batch are noted in the rank.
+    The last of them may end requests. The sums of the batch are stored in the rank.
 
     Args:
         t: Shared tables.
         engine: Role of the rank.
         rank: The rank.
-        last_entry: Of the worker's token log: requests that did not get a token then are not yet
-            in step with the others.
+        last_entry: Last entry of the worker's token log; requests without a token in it are not
+            yet in step with the others.
         is_held_up: ``(t, engine, rank, s, admission_cost)``: whether the first waiting sequence
-            cannot be admitted before something is released.
+            cannot be admitted before blocks or slots are released.
         admission_cost: The admission rule of the scheduler.
     """
     running = t.queues[queue_of(rank.id, RUNNING)]
@@ -81,7 +81,7 @@ def steady_passes(
         return 0
     if engine.dp_size > 1 and rank.is_capacity_bound != (waiting.count > 0):
         return 0
-    # Blocks in common that a request completes may let a waiting one in: that pass is not steady.
+    # Completing shared blocks may let a waiting request be admitted: that pass is not steady.
     may_let_in = (
         waiting.count > 0
         and not joins
@@ -127,7 +127,7 @@ def _is_in_step(engine: EngineRow, seq: SeqRow, last_entry: int) -> bool:
 
 @kernel
 def _may_join(engine: EngineRow, seq: SeqRow, last_entry: int) -> bool:
-    """Return True: :func:`_all_join` has looked."""
+    """Return True: :func:`_all_join` has checked the queue."""
     return True
 
 
@@ -147,7 +147,7 @@ def _passes_in_blocks(t: RankTables, engine: EngineRow, first: int) -> int:
 
 @kernel
 def join_decodes(t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow) -> None:
-    """Admit the activated destinations that wait, if :func:`steady_passes` counted on them."""
+    """Admit the waiting activated destinations that :func:`steady_passes` has included."""
     running = t.queues[queue_of(rank.id, RUNNING)]
     waiting = t.queues[queue_of(rank.id, WAITING)]
     while running.count < rank.steady_seqs:
@@ -161,7 +161,7 @@ def join_decodes(t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow)
 
 @kernel
 def _all_join(t: RankTables, engine: EngineRow, rank: RankRow) -> bool:
-    """Return whether all waiting sequences are destinations that decode right away."""
+    """Return whether all waiting sequences are destinations that decode immediately."""
     running = t.queues[queue_of(rank.id, RUNNING)]
     waiting = t.queues[queue_of(rank.id, WAITING)]
     if (
@@ -190,9 +190,9 @@ def _all_join(t: RankTables, engine: EngineRow, rank: RankRow) -> bool:
 def rows_for_decodes(
     t: RankTables, engine: EngineRow, rank: RankRow, num_passes: int
 ) -> tuple[int, int]:
-    """Return how many rows of the block and the node table so many passes may take, with their end.
+    """Return the maximum number of block and node rows taken by the passes, including their end.
 
-    One for each sequence that ends, and one per block in common with others, if there are any.
+    This is one row per ending sequence, and one per block shared with others, if there are any.
     """
     if len(t.contents) == 0:
         return int(rank.steady_seqs), 0
@@ -208,15 +208,15 @@ def advance_decodes(
     num_passes: int,
     last_entry: int,
 ) -> None:
-    """Run so many passes of steady decode; those that get their last token end, in running order.
+    """Run ``num_passes`` passes of steady decode; complete requests end, in running order.
 
     Args:
         t: Shared tables.
         engine: Role of the rank.
         rank: The rank.
-        work: Gets the signals of those that end.
-        num_passes: >= 0, no more than :func:`steady_passes` allowed.
-        last_entry: Of the token log, in which they got their last visible token.
+        work: Receives the signals of ending requests.
+        num_passes: >= 0, at most the result of :func:`steady_passes`.
+        last_entry: Token-log entry of their last visible token.
     """
     block_size = engine.block_size
     taken = 0
@@ -232,7 +232,7 @@ def advance_decodes(
         seq.last_entry = last_entry
         if num_passes > 0:
             seq.generated_tokens += num_passes
-            seq.computed_tokens = seq_length(seq) - 1  # whoever has joined had all of its prompt
+            seq.computed_tokens = seq_length(seq) - 1  # a joined prompt is complete
             seq.covered_tokens = seq.computed_tokens
         held_blocks = seq.resident_blocks + seq.private_blocks
         if seq.computed_tokens > held_blocks * block_size:
@@ -242,7 +242,7 @@ def advance_decodes(
         if engine.prefix_caching and (
             seq.computed_tokens >= (seq.resident_blocks + 1) * block_size
         ):
-            if seq.resident_blocks >= seq.shared_blocks:  # what make_resident does then
+            if seq.resident_blocks >= seq.shared_blocks:  # as in make_resident
                 fresh = seq.computed_tokens // block_size - seq.resident_blocks
                 seq.resident_blocks += fresh
                 seq.private_blocks -= fresh
@@ -286,9 +286,9 @@ def advance_decodes(
 
 @kernel
 def _list_blocks(t: RankTables, engine: EngineRow, rank: RankRow, num_passes: int) -> None:
-    """Make blocks in common resident in the order of the last so many passes.
+    """Make shared blocks resident in the order of the last ``num_passes`` passes.
 
-    Of several copies the oldest one is found, so the order counts if there may be some.
+    A lookup finds the oldest of several copies, so the order matters if copies are possible.
     """
     running = t.queues[queue_of(rank.id, RUNNING)]
     for later in range(num_passes - 1, -1, -1):

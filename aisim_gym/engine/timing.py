@@ -1,6 +1,6 @@
-"""Timing models: how long the prefill and the decode part of a pass take.
+"""Timing models for the prefill and decode time of a pass.
 
-Rules: engine-vllm-trtllm.md §2.2, §2.3. Both parts of a pass are added, never overlapped.
+Rules: engine-vllm-trtllm.md §2.2, §2.3. The two times of a pass are added, never overlapped.
 """
 
 import numpy as np
@@ -21,16 +21,16 @@ def cached_prefill_ms(
     prompt_ends: int,
     prefix_tokens: int,
 ) -> float:
-    """Return :func:`prefill_ms`; where it is a polynomial, it is kept.
+    """Return :func:`prefill_ms`, cached if it is a polynomial.
 
     Args:
         engine: Role of the rank.
-        grids: Of the timing tables of all roles.
-        times_ms: By the product that it depends on, as far as it goes; see
+        grids: Timing tables of all roles.
+        times_ms: Cache indexed by the product that the polynomial depends on; see
             :func:`cached_decode_ms`.
-        count: As for :func:`prefill_ms`, like the next two.
-        prompt_ends: Sum of their prompt tokens known after the pass.
-        prefix_tokens: Sum of their prompt tokens known before it.
+        count: As for :func:`prefill_ms`, as are the next two.
+        prompt_ends: Sum of their prompt tokens with KV after the pass.
+        prefix_tokens: Sum of their prompt tokens with KV before the pass.
     """
     if count == 0:
         return 0.0
@@ -56,10 +56,10 @@ def prefill_ms(
 
     Args:
         engine: Role of the rank.
-        grids: Of the timing tables of all roles.
+        grids: Timing tables of all roles.
         count: Requests with prompt tokens in the pass.
-        prompt_ends: Sum of their prompt tokens known after the pass.
-        prefix_tokens: Sum of their prompt tokens known before it.
+        prompt_ends: Sum of their prompt tokens with KV after the pass.
+        prefix_tokens: Sum of their prompt tokens with KV before the pass.
     """
     if count == 0:
         return 0.0
@@ -78,7 +78,7 @@ def prefill_ms(
 
 @kernel
 def most_table_tokens(engine: EngineRow) -> int:
-    """Return the active tokens beyond which the decode time does not change; not for tables."""
+    """Return the active tokens beyond which a decode time without table is constant."""
     return 0 if engine.timing == TIMING_FIXED else engine.num_blocks * engine.block_size
 
 
@@ -90,14 +90,14 @@ def cached_decode_ms(
     count: int,
     active_tokens: int,
 ) -> float:
-    """Return :func:`decode_ms` of ``count`` >= 1; without a timing table, it is kept.
+    """Return :func:`decode_ms` for ``count`` >= 1, cached unless it is from a timing table.
 
     Args:
         engine: Role of the rank.
-        grids: Of the timing tables of all roles.
-        times_ms: By active tokens, as far as it goes; 0 where not known yet. Engines with the same
-            timing share it, and threads may fill it together: they write the same.
-        count: As for :func:`decode_ms`, like the next.
+        grids: Timing tables of all roles.
+        times_ms: Cache indexed by active tokens, up to its length; 0 marks missing values. Engines
+            with equal timing share it. Threads may fill it concurrently, writing equal values.
+        count: As for :func:`decode_ms`, as is the next.
         active_tokens: Sum of their lengths before the step.
     """
     at = min(active_tokens, most_table_tokens(engine))
@@ -118,8 +118,8 @@ def decode_ms(
 
     Args:
         engine: Role of the rank.
-        grids: Of the timing tables of all roles.
-        count: Requests a decode step is charged for.
+        grids: Timing tables of all roles.
+        count: Requests charged for a decode step.
         active_tokens: Sum of their lengths before the step.
     """
     if count == 0:

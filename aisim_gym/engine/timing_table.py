@@ -1,8 +1,8 @@
-"""Durations from grids: bilinear between their points, with the operations of the reference.
+"""Durations from grids: bilinear interpolation, with the operations of the reference.
 
-``grids`` holds, for each grid of a role, its rows, its columns and the durations at their
-crossings, row by row; the engine says where it begins. What the axes are and what lies beyond them
-is told where the tables come from (``aisim_gym.spec.timing``).
+``grids`` holds, for each grid of a role, its row axis, its column axis and the durations at their
+crossings in row-major order. The engine row stores the start of each grid.
+``aisim_gym.spec.timing`` describes the axes and the values beyond them.
 """
 
 import math
@@ -14,20 +14,20 @@ from aisim_gym.engine.tables import EngineRow
 from aisim_gym.kernel import kernel
 
 LONGEST_MS = 9e9
-"""104 days: a double tells whole nanoseconds apart up to here, where steep tables end."""
+"""Cap on table durations, 104 days: up to here a double resolves whole nanoseconds."""
 
 
 @kernel
 def table_prefill_ms(
     engine: EngineRow, grids: NDArray[np.float64], new_tokens: int, prefix_tokens: int
 ) -> float:
-    """Return the prefill time of a pass in ms, not rounded yet.
+    """Return the unrounded prefill time of a pass in ms.
 
     Args:
         engine: Role of the rank.
-        grids: Of all roles.
-        new_tokens: Of the whole pass, > 0.
-        prefix_tokens: Mean over its requests.
+        grids: Timing tables of all roles.
+        new_tokens: New tokens of the whole pass, > 0.
+        prefix_tokens: Mean prefix tokens of its requests.
     """
     rows, columns = int(engine.prefill_rows), int(engine.prefill_columns)
     start = int(engine.prefill_grid)
@@ -42,12 +42,12 @@ def table_prefill_ms(
 def table_decode_ms(
     engine: EngineRow, grids: NDArray[np.float64], count: int, active_tokens: int
 ) -> float:
-    """Return the decode time of a pass in ms, not rounded yet.
+    """Return the unrounded decode time of a pass in ms.
 
     Args:
         engine: Role of the rank.
-        grids: Of all roles.
-        count: Sequences that decode, > 0.
+        grids: Timing tables of all roles.
+        count: Decoding sequences, > 0.
         active_tokens: Sum of their context tokens.
     """
     rows, columns = int(engine.decode_rows), int(engine.decode_columns)
@@ -62,9 +62,9 @@ def table_decode_ms(
 
 @kernel
 def cell_at(grids: NDArray[np.float64], start: int, size: int, x: float) -> int:
-    """Return the cell of an axis that holds ``x``: the last that begins at or before it.
+    """Return the cell of an axis that contains ``x``: the last one that starts at or before it.
 
-    Before the axis it is the first cell, beyond it the last one.
+    Values before the axis belong to the first cell, values beyond it to the last.
     """
     low, high = 0, max(size - 2, 0)
     while low < high:
@@ -78,7 +78,7 @@ def cell_at(grids: NDArray[np.float64], start: int, size: int, x: float) -> int:
 
 @kernel
 def cell_end(grids: NDArray[np.float64], start: int, size: int, cell: int) -> float:
-    """Return where the next cell begins; the last one has no end."""
+    """Return where the next cell starts; the last cell has no end."""
     return float(grids[start + cell + 1]) if cell < size - 2 else math.inf
 
 
@@ -103,7 +103,7 @@ def cell_edges(
 def between_edges_ms(
     edges: tuple[float, float, float, float, float, float, float], x: float, y: float
 ) -> float:
-    """Return the duration at (x, y) on the surface between two edges, or beyond them."""
+    """Return the duration at (x, y), interpolated between two edges or extrapolated."""
     x1, y1, width, left_ms, left_slope, right_ms, right_slope = edges
     left = left_slope * (x - x1) + left_ms
     right = right_slope * (x - x1) + right_ms
@@ -112,13 +112,13 @@ def between_edges_ms(
 
 @kernel
 def clamped(grids: NDArray[np.float64], start: int, size: int, x: float) -> float:
-    """Return the place on an axis that is next to ``x``."""
+    """Return ``x`` clamped to the range of an axis."""
     return float(min(max(x, grids[start]), grids[start + size - 1]))
 
 
 @kernel
 def bounded_ms(raw_ms: float, floor_ms: float) -> float:
-    """Return a duration that is at least ``floor_ms``, which also stands for NaN."""
+    """Return a duration of at least ``floor_ms``, which also replaces NaN."""
     return min(raw_ms, LONGEST_MS) if raw_ms > floor_ms else floor_ms
 
 

@@ -1,7 +1,7 @@
 """TensorRT-LLM-style rank scheduler: admission reserves a request's blocks up to its last token.
 
-Rules: engine-vllm-trtllm.md §10. The pass itself is vLLM's; nothing is ever preempted, and a prompt
-found whole in the cache is not computed again (fields of the engine row say so).
+Rules: engine-vllm-trtllm.md §10. The pass itself is vLLM's. No request is ever preempted, and a
+fully cached prompt is not recomputed (as set in the engine row).
 """
 
 from aisim_gym.engine import block_commands
@@ -31,7 +31,7 @@ from aisim_gym.kernel import kernel
 
 @kernel
 def output_limit(t: RankTables, engine: EngineRow, prompt_tokens: int, output_tokens: int) -> int:
-    """Return the output tokens that fit the model length and, behind the prompt, the pool."""
+    """Return the output tokens that fit the model length and, with the prompt, the pool."""
     limit = output_tokens
     if engine.max_model_len < UNLIMITED:
         limit = min(limit, max(0, engine.max_model_len - prompt_tokens))
@@ -43,7 +43,7 @@ def output_limit(t: RankTables, engine: EngineRow, prompt_tokens: int, output_to
 
 @kernel
 def admission_cost(t: RankTables, engine: EngineRow, rank: RankRow, seq: SeqRow) -> int:
-    """Return the cached tokens of a sequence that fits to its end, else ``ADMISSION_...``."""
+    """Return the cached tokens of a sequence that fits to its last token, or ``ADMISSION_...``."""
     if not seq.was_admitted and _full_blocks(engine, seq) > engine.num_blocks:
         return ADMISSION_REJECTED
     cached, active = cached_tokens(t, engine, rank, seq)
@@ -55,7 +55,7 @@ def admission_cost(t: RankTables, engine: EngineRow, rank: RankRow, seq: SeqRow)
 
 @kernel
 def accept_destination(t: RankTables, engine: EngineRow, rank: RankRow, s: int) -> bool:
-    """Queue a destination for its blocks; False if it can never run to its end here."""
+    """Queue a destination to reserve blocks; False if it can never complete on the rank."""
     seq = t.seqs[s]
     if seq.prompt_tokens >= engine.max_model_len:
         return False
@@ -67,9 +67,9 @@ def accept_destination(t: RankTables, engine: EngineRow, rank: RankRow, s: int) 
 
 @kernel
 def reserve_destination(t: RankTables, engine: EngineRow, rank: RankRow) -> int:
-    """Try to reserve blocks for the first pending destination; return it if that worked.
+    """Try to reserve blocks for the first pending destination; return it on success.
 
-    Its prompt takes fresh blocks: the cache is not used, but its whole generation must fit.
+    Its prompt takes fresh blocks, bypassing the cache, and its whole generation must fit.
     """
     s = next_destination(t, engine, rank)
     if s == NONE:
@@ -94,7 +94,7 @@ def activate_destination(t: RankTables, engine: EngineRow, rank: RankRow, s: int
 
 @kernel
 def cancel(t: RankTables, engine: EngineRow, rank: RankRow, s: int) -> None:
-    """Take a live sequence off an idle rank, as vLLM does."""
+    """Remove a live sequence from an idle rank, as vLLM does."""
     if t.seqs[s].status == SEQ_RESERVED:
         _forget_promise(engine, rank, t.seqs[s])
     block_commands.cancel(t, engine, rank, s)
@@ -102,7 +102,7 @@ def cancel(t: RankTables, engine: EngineRow, rank: RankRow, s: int) -> None:
 
 @kernel
 def _full_blocks(engine: EngineRow, seq: SeqRow) -> int:
-    """Return the blocks of a sequence at the end of its generation."""
+    """Return the number of blocks of a sequence at the end of its generation."""
     return blocks_for(seq.prompt_tokens + seq.max_output_tokens, engine.block_size)
 
 
@@ -113,13 +113,13 @@ def _forget_promise(engine: EngineRow, rank: RankRow, seq: SeqRow) -> None:
 
 @kernel
 def _blocks_left(engine: EngineRow, seq: SeqRow) -> int:
-    """Return the blocks a sequence with blocks still needs up to its last token."""
+    """Return the number of blocks a sequence with blocks still needs to its last token."""
     return _full_blocks(engine, seq) - blocks_for(seq.covered_tokens, engine.block_size)
 
 
 @kernel
 def _available_blocks(t: RankTables, engine: EngineRow, rank: RankRow) -> int:
-    """Return the blocks that nobody uses or has been promised."""
+    """Return the number of blocks neither in use nor promised."""
     promised = 0
     s = t.queues[queue_of(rank.id, RUNNING)].first
     while s != NONE:

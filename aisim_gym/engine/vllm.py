@@ -1,12 +1,12 @@
-"""vLLM-style rank scheduler: what one pass computes, admits, preempts, rejects and emits.
+"""vLLM-style rank scheduler: one pass computes, admits, preempts, rejects and emits.
 
-Rules: engine-vllm-trtllm.md §3, §4, §6. Everything is decided when the pass starts; tokens, ends
-and metrics are shown when it ends, so the pass leaves them behind: a list of signals, a list of
-admissions and the sums in its :class:`PassRow`.
+Rules: engine-vllm-trtllm.md §3, §4, §6. All decisions are made when the pass starts. Tokens,
+ends and metrics become visible when it ends; until then they are stored as a list of signals, a
+list of admissions and the sums in its :class:`PassRow`.
 
-The pass is also TensorRT-LLM's, which admits by another rule and never preempts; and it ends in one
-of two ways, one token per request or speculative bursts (:mod:`~aisim_gym.engine.bursts`). Both
-differences are kernels given to :func:`run_block_pass`.
+TensorRT-LLM uses the same pass with another admission rule and without preemption. A pass emits
+either one token per request or speculative bursts (:mod:`~aisim_gym.engine.bursts`). Both
+variations are kernels passed to :func:`run_block_pass`.
 """
 
 from collections.abc import Callable
@@ -71,7 +71,7 @@ from aisim_gym.kernel import kernel
 from aisim_gym.tables import Table
 
 ADMISSION_REJECTED, ADMISSION_WAITS = -2, -1
-"""Answers of an admission rule instead of cached tokens."""
+"""Results of an admission rule other than a number of cached tokens."""
 
 _SCHEDULED, _BLOCKED, _SELF_PREEMPTED = 0, 1, 2
 
@@ -87,12 +87,12 @@ def run_block_pass(
     admission_cost: Callable[..., int],
     emit: Callable[..., None],
 ) -> None:
-    """Start a pass on an idle rank: schedule, admit, emit; ``work`` is filled, ``end_ms`` too.
+    """Start a pass on an idle rank (schedule, admit, emit) and fill ``work``, also ``end_ms``.
 
     Args:
-        t: Shared tables; enough block rows are free.
+        t: Shared tables; must have enough free block rows.
         engine: Role of the rank.
-        rank: Modified, like all tables.
+        rank: Modified in place, as are all tables.
         work: Sums and lists of this pass.
         now_ms: Start of the pass.
         wave: Ordinal of this group pass since the worker was last drained (§11).
@@ -119,7 +119,7 @@ def run_block_pass(
             break
         if outcome == _SCHEDULED:
             s = seqs[s].next
-        else:  # it preempted itself, as the last (lifo) or the first (fifo) of the list
+        else:  # it preempted itself, being last (lifo) or first (fifo) in the list
             s = following if engine.preemption == PREEMPT_FIRST else NONE
         while skip > 0 and s != NONE:
             s = seqs[s].next
@@ -198,9 +198,9 @@ def is_prebuilt(seq: SeqRow) -> bool:
 def _earliest_prebuilt(waiting: QueueRow, seqs: Table[SeqRow]) -> int:
     """Return the activated destination that arrived first, or ``NONE``.
 
-    The only one that may be admitted while destinations wait for blocks. It need not come first in
-    the queue: preempted requests with later arrivals can have been put in front of it, and others
-    in front of those (the reference's behaviour; engine-vllm-trtllm.md §4 says "first").
+    Only this one may be admitted while destinations wait for blocks. It is not necessarily first in
+    the queue: preempted requests with later arrivals may be in front of it, and others in front of
+    those (the reference's behaviour; engine-vllm-trtllm.md §4 says "first").
     """
     earliest = NONE
     s = waiting.first
@@ -215,7 +215,7 @@ def _earliest_prebuilt(waiting: QueueRow, seqs: Table[SeqRow]) -> int:
 def _defers_prefill(
     engine: EngineRow, rank: RankRow, running: QueueRow, seqs: Table[SeqRow], wave: int
 ) -> bool:
-    """Return whether the prefill cadence of a data-parallel group skips prefill now (§11)."""
+    """Return whether the prefill cadence of a data-parallel group defers prefill now (§11)."""
     if engine.dp_size == 1 or wave % engine.prefill_interval == 0 or rank.is_capacity_bound:
         return False
     s = running.first
@@ -228,10 +228,10 @@ def _defers_prefill(
 
 @kernel
 def cached_tokens(t: RankTables, engine: EngineRow, rank: RankRow, seq: SeqRow) -> tuple[int, int]:
-    """Return (cached tokens, of these in use) after the recompute rule (§5.4).
+    """Return (cached tokens, cached tokens in use) after the recompute rule (§5.4).
 
-    vLLM computes at least the last token of a sequence that goes on generating, and a block more
-    if it drafts; TensorRT-LLM computes nothing twice.
+    vLLM recomputes at least the last token of a sequence that continues to generate, and one more
+    block with speculative decoding. TensorRT-LLM recomputes nothing.
     """
     length = seq_length(seq)
     hits, active = count_hits(t, engine, rank, seq, length // engine.block_size)
@@ -245,10 +245,10 @@ def cached_tokens(t: RankTables, engine: EngineRow, rank: RankRow, seq: SeqRow) 
 
 @kernel
 def admission_cost(t: RankTables, engine: EngineRow, rank: RankRow, seq: SeqRow) -> int:
-    """Return the cached tokens of a sequence that fits now, else ``ADMISSION_...`` (§4.2).
+    """Return the cached tokens of a sequence that fits now, or ``ADMISSION_...`` (§4.2).
 
-    The check covers the whole known sequence; evictable blocks count as free, also the ones that
-    will be hit.
+    The check covers the whole known sequence. Evictable blocks count as free, including those that
+    the sequence will reuse.
     """
     need = blocks_for(seq_length(seq), engine.block_size)
     if not seq.was_admitted and need > engine.num_blocks:
@@ -261,7 +261,7 @@ def admission_cost(t: RankTables, engine: EngineRow, rank: RankRow, seq: SeqRow)
 
 @kernel
 def _decodes_in_place(engine: EngineRow, seq: SeqRow) -> bool:
-    """Return whether a running sequence only computes its last token, for which it has a block."""
+    """Return whether a running sequence only computes its last token and has a block for it."""
     length = seq_length(seq)
     return bool(
         seq.computed_tokens == length - 1
@@ -276,7 +276,7 @@ def _decodes_in_place(engine: EngineRow, seq: SeqRow) -> bool:
 def _schedule_decode(
     t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow, seq: SeqRow
 ) -> None:
-    """Let a sequence compute its last token: what :func:`_schedule` comes to then."""
+    """Schedule the last token of a sequence: the fast path of :func:`_schedule`."""
     length = seq_length(seq)
     seq.computed_tokens = length
     seq.covered_tokens = length
@@ -293,19 +293,19 @@ def _schedule_decode(
 def _schedule(
     t: RankTables, engine: EngineRow, rank: RankRow, work: PassRow, s: int, admission_cached: int
 ) -> tuple[int, int]:
-    """Give a sequence its share of the pass (§4.1).
+    """Schedule the tokens that a sequence computes in the pass (§4.1).
 
     Args:
         t: Shared tables.
         engine: Role of the rank.
         rank: The rank.
         work: Sums of the pass.
-        s: The sequence, running, or waiting if it is to be admitted.
+        s: The sequence: running, or waiting for admission.
         admission_cached: Cached tokens of a sequence to admit, ``NONE`` for a running one.
 
     Returns:
-        Outcome, and how many running sequences the pass must skip because preempted ones in front
-        of this one moved the list (§4, fifo quirk).
+        Outcome, and the number of running sequences to skip because preempted ones in front of this
+        one shifted the list (§4, fifo quirk).
     """
     seq = t.seqs[s]
     if admission_cached == NONE and _decodes_in_place(engine, seq):
@@ -367,7 +367,7 @@ def _schedule(
 
 @kernel
 def _output_limit(t: RankTables, engine: EngineRow, prompt_tokens: int, output_tokens: int) -> int:
-    """Return the output as it was asked for: vLLM never cuts it."""
+    """Return the requested output tokens; vLLM never limits them."""
     return output_tokens
 
 
@@ -379,7 +379,7 @@ def is_held_up(
     s: int,
     admission_cost: Callable[..., int],
 ) -> bool:
-    """Return whether a waiting sequence cannot be admitted before something is released."""
+    """Return whether a waiting sequence cannot be admitted before blocks or slots are released."""
     seq = t.seqs[s]
     if is_prebuilt(seq) or seq.prompt_tokens >= engine.max_model_len:
         return False
@@ -395,10 +395,10 @@ class BlockPasses(NamedTuple):
 
 
 def passes_by(admission_cost: Callable[..., int]) -> BlockPasses:
-    """Return the passes of a block scheduler.
+    """Return the pass kernels of a block scheduler.
 
     Args:
-        admission_cost: Its admission rule, see :func:`run_block_pass`.
+        admission_cost: Its admission rule; see :func:`run_block_pass`.
     """
 
     @kernel
@@ -413,7 +413,7 @@ def passes_by(admission_cost: Callable[..., int]) -> BlockPasses:
     ) -> None:
         if engine.draft_tokens > 0:
             run_block_pass(t, engine, rank, work, now_ms, wave, admission_cost, emit_bursts)
-        else:  # only the other role of the fleet drafts
+        else:  # only the other role of the fleet uses drafts
             run_block_pass(t, engine, rank, work, now_ms, wave, admission_cost, emit_tokens)
 
     @kernel

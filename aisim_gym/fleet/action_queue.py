@@ -1,4 +1,4 @@
-"""Queues of requests whose handoff action waits; linked through the handoff table."""
+"""Queues of requests with a waiting handoff action, linked through the handoff table."""
 
 from aisim_gym.engine.tables import NONE
 from aisim_gym.fleet.tables import ActionQueueRow, HandoffRow
@@ -15,7 +15,7 @@ def clear_queue(queue: ActionQueueRow) -> None:
 
 @kernel
 def append_action(queue: ActionQueueRow, handoffs: Table[HandoffRow], request: int) -> None:
-    """Put a request at the end."""
+    """Append a request to the queue."""
     handoffs[request].next = NONE
     if queue.first == NONE:
         queue.first = request
@@ -26,7 +26,7 @@ def append_action(queue: ActionQueueRow, handoffs: Table[HandoffRow], request: i
 
 @kernel
 def prepend_action(queue: ActionQueueRow, handoffs: Table[HandoffRow], request: int) -> None:
-    """Put a request at the front."""
+    """Insert a request at the front of the queue."""
     handoffs[request].next = queue.first
     if queue.first == NONE:
         queue.last = request

@@ -1,9 +1,10 @@
-"""Where requests come from: a list or sessions, as they arrive or in a closed loop.
+"""Arrivals of requests from a list or from sessions, open loop or closed loop.
 
-Rules: workloads.md §7, §8. A list in a closed loop admits from its front while less than
-``options.max_in_flight`` requests are in flight; that has no time of its own. Sessions in a closed
-loop hold at most so many slots, through all turns and think times. ``clock.next_arrival`` is the
-next request of a list, or the next session of a closed loop that has no slot yet.
+Rules: workloads.md §7, §8. A closed-loop list admits requests in order while fewer than
+``options.max_in_flight`` are in flight; these arrivals have no scheduled time. Closed-loop sessions
+occupy at most ``max_in_flight`` slots, each through all turns and think times of a session.
+``clock.next_arrival`` is the next request of a list, or the next closed-loop session without a
+slot.
 """
 
 import math
@@ -17,7 +18,7 @@ from aisim_gym.metrics.request_times import REQUEST_COMPLETED, REQUEST_REJECTED
 
 @kernel
 def next_arrival_ms(w: World) -> float:
-    """Return when a request arrives next by itself, +inf if none does."""
+    """Return the time of the next scheduled arrival, +inf if there is none."""
     clock = w.clock
     if len(w.sessions) > 0:
         return next_session_ms(w)
@@ -71,9 +72,10 @@ def take_due_request(w: World, request: int) -> None:
 
 @kernel
 def continue_session(w: World, request: int) -> None:
-    """Let the session of a request that just ended go on: its next turn, or its slot's next user.
+    """Schedule the next turn of the session of a request that just ended.
 
-    A turn that failed or was canceled ends its session.
+    If the session has no further turn, its closed-loop slot goes to the next session. A failed or
+    canceled turn ends its session.
     """
     row = w.requests[request]
     if row.session == NONE:
@@ -87,7 +89,7 @@ def continue_session(w: World, request: int) -> None:
     if session.next_turn < session.end:
         push_session(w, int(row.session), clock.now_ms + w.think_ms[session.next_turn])
         if w.options.is_delta:
-            # Later prompts repeat what was emitted, not what was asked for.
+            # Later prompts repeat the emitted tokens, not the requested ones.
             missing = row.output_tokens - row.emitted_tokens
             for turn in range(session.next_turn, session.end):
                 w.requests[turn].input_tokens -= missing

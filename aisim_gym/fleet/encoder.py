@@ -1,13 +1,13 @@
-"""The encoder pool in front of a fleet: batches of requests, then the way to the fleet.
+"""The encoder pool in front of a fleet: batched encoding, then transfer to the fleet.
 
-Rules: replay-runtime.md §17.1. A request that arrives waits in one queue. Whenever an encoder is
-idle it takes as many waiting requests as a batch holds; it is busy for their preprocessing and one
-pass, and free for the next batch at that very instant. Each request is delivered a fixed transfer
-time later. Encoders are equal, so of each only the time counts until which it is busy: ``free_ms``
-holds these times as a binary heap, the first to be free in front.
+Rules: replay-runtime.md §17.1. Arriving requests wait in one queue. An idle encoder takes as many
+waiting requests as fit in a batch. It is busy for their preprocessing and one forward pass, and can
+start the next batch at the instant it finishes. Each request is delivered after a fixed transfer
+time. Encoders are identical, so only the time until which each is busy is stored: ``free_ms`` holds
+these times as a binary min-heap.
 
-Requests of one instant share batches: they only queue when they arrive, and batches start in the
-step of the settle loop that comes before arrivals, in the iteration that follows.
+Requests that arrive at one instant share batches: arrival only queues them, and batches start in
+the next settle iteration, in the step before arrivals.
 """
 
 import math
@@ -23,10 +23,10 @@ from aisim_gym.tables import F8, I8, Table
 
 
 class EncoderRow(Protocol):
-    """The pool; all zero if there is none."""
+    """The encoder pool; all fields are zero if there is none."""
 
     num_instances: I8
-    num_gpus: I8  # of all of them
+    num_gpus: I8  # of all encoders together
     preprocess_ms: F8  # per request of a batch
     transfer_ms: F8  # from the end of a batch to the fleet
     first_waiting: I8  # request row; only if num_waiting > 0
@@ -36,7 +36,7 @@ class EncoderRow(Protocol):
 
 @kernel
 def enter_encoder(encoder: EncoderRow, next_waiting: NDArray[np.int64], request: int) -> None:
-    """Put a request at the end of the queue; ``next_waiting`` links the queue, by request."""
+    """Append a request to the queue; ``next_waiting`` links the queue, by request."""
     if encoder.num_waiting == 0:
         encoder.first_waiting = request
     else:
@@ -47,7 +47,7 @@ def enter_encoder(encoder: EncoderRow, next_waiting: NDArray[np.int64], request:
 
 @kernel
 def next_batch_ms(encoder: EncoderRow, free_ms: NDArray[np.float64]) -> float:
-    """Return when the next batch can start, +inf if nothing waits."""
+    """Return when the next batch can start, +inf if no request waits."""
     return float(free_ms[0]) if encoder.num_waiting > 0 else math.inf
 
 
@@ -61,16 +61,16 @@ def start_batches(
     deliveries: Table[TimedRow],
     now_ms: float,
 ) -> None:
-    """Let idle encoders take what waits.
+    """Start batches of waiting requests on idle encoders.
 
     Args:
         encoder: Modified in place.
-        free_ms: By encoder, a binary heap; modified in place.
-        forward_ms: Time of a pass by batch size, shape (largest batch,).
+        free_ms: Time until which each encoder is busy, a binary heap; modified in place.
+        forward_ms: Forward-pass time by batch size, shape (largest batch,).
         next_waiting: Links of the queue.
-        heap: Of the deliveries, modified in place.
-        deliveries: One timer per request on its way; must have room for all that wait.
-        now_ms: Start of the batches.
+        heap: Heap of the deliveries; modified in place.
+        deliveries: One timer per request in transfer; must have room for all waiting requests.
+        now_ms: Start time of the batches.
     """
     while encoder.num_waiting > 0 and free_ms[0] <= now_ms:
         size = min(encoder.num_waiting, len(forward_ms))

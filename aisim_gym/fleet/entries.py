@@ -1,6 +1,6 @@
-"""Entries of observations: one formula each, and compiled code that writes them into arrays.
+"""Observation entries: their formulas, and compiled code that writes them into arrays.
 
-No entry is ever NaN: every divisor is positive and every sum finite.
+No entry is ever NaN: all divisors are positive and all sums are finite.
 """
 
 import math
@@ -32,7 +32,7 @@ HIGHEST_SLO_RATIO = 4.0
 
 
 class TrafficSums(NamedTuple):
-    """Requests since the last tick; means are 0 without anything to take them of."""
+    """Traffic since the last tick; the mean of no values is 0."""
 
     duration_s: float
     arrived: int
@@ -44,15 +44,15 @@ class TrafficSums(NamedTuple):
 
 
 class EpisodeNow(NamedTuple):
-    """What an environment knows beside the snapshot; so does the front end of a real fleet.
+    """Episode state beyond the snapshot, as the front end of a real fleet could measure it.
 
     Attributes:
-        time_frac: Simulated time as a share of the horizon, 0..1.
-        in_flight: Requests that arrived and did not end yet, wherever they are.
-        overdue: Requests that waited for a first token beyond the TTFT limit: their mean number
-            over the last step, 0 at the start of an episode.
-        bad_frac: Of the requests that ended in the last step, the share that is not good, 0..1; 0
-            if none ended, and at the start.
+        time_frac: Simulated time as a fraction of the horizon, 0..1.
+        in_flight: Requests that have arrived and not ended, in any stage.
+        overdue: Mean number of requests waiting for a first token beyond the TTFT limit, over the
+            last step; 0 at the start of an episode.
+        bad_frac: Fraction of the requests ended in the last step that are not good, 0..1; 0 if none
+            ended, and at the start.
     """
 
     time_frac: float
@@ -79,7 +79,7 @@ def pool_entries(sums: PoolSums, scale: PoolScale) -> tuple[float, ...]:
 
 @kernel
 def fleet_entries(traffic: TrafficSums, episode: EpisodeNow, gpu_frac: float) -> tuple[float, ...]:
-    """Return the entries behind the pools, in the order of ``FLEET_ENTRIES``."""
+    """Return the fleet-wide entries, which follow the pools, in the order of ``FLEET_ENTRIES``."""
     per_s = 1.0 / traffic.duration_s if traffic.duration_s > 0.0 else 0.0
     return (
         _log_scale(traffic.arrived * per_s, MOST_RPS),
@@ -124,7 +124,7 @@ def write_summary(
     horizon_ms: float,
     out: NDArray[np.float64],
 ) -> None:
-    """Write the entries of a world at a tick, not clipped.
+    """Write the unclipped entries of a world at a tick.
 
     Args:
         w: Only read.
@@ -132,7 +132,7 @@ def write_summary(
         ttft_slo_ms: Limit on the time to the first token.
         itl_slo_ms: Limit on the mean gap between tokens.
         overdue: See :class:`EpisodeNow`.
-        bad_frac: Likewise.
+        bad_frac: See :class:`EpisodeNow`.
         horizon_ms: Length of the episode.
         out: Shape (9 * pools + 11,), filled.
     """
@@ -153,21 +153,21 @@ def write_ranks(
     ranks: NDArray[np.float64],
     mask: NDArray[np.int8],
 ) -> None:
-    """Write the entries of :func:`write_summary` and a row per rank of all active workers.
+    """Write the entries of :func:`write_summary` and one row per rank of every active worker.
 
     Args:
-        w: See :func:`write_summary`, like the next seven.
+        w: See :func:`write_summary`, as for the next seven arguments.
         scales: Shape (pools, 6).
         ttft_slo_ms: Limit on the time to the first token.
         itl_slo_ms: Limit on the mean gap between tokens.
-        overdue: Requests.
-        bad_frac: Share.
+        overdue: Number of requests.
+        bad_frac: Fraction, 0..1.
         horizon_ms: Length of the episode.
         out: Filled.
-        first_rows: Shape (pools + 1,): where the rows of each pool begin, and the end of the last.
-        ranks: Shape (rows, 10); rows of ranks that reported a pass are filled, the rest is left.
-            Ranks for which there is no row are left out.
-        mask: Shape (rows,); 1 is written for the rank of an active worker, the rest is left.
+        first_rows: Shape (pools + 1,): first row of each pool, then the end of the last pool.
+        ranks: Shape (rows, 10); rows of ranks that reported a pass are filled, others are
+            unchanged. Ranks beyond the last row of their pool are omitted.
+        mask: Shape (rows,); set to 1 for ranks of active workers, otherwise unchanged.
     """
     _write_summary(w, scales, ttft_slo_ms, itl_slo_ms, overdue, bad_frac, horizon_ms, out)
     for k in range(len(scales)):
@@ -218,7 +218,7 @@ def _write_pool_ranks(
     ranks: NDArray[np.float64],
     mask: NDArray[np.int8],
 ) -> None:
-    """Write the rows of a pool, from ``first`` to before ``end``."""
+    """Write the rows ``first`` to ``end - 1`` of a pool."""
     at = first
     for i in range(w.pools[scale.pool_id].live_count):
         worker = w.workers[w.rosters[ROSTER_LIVE + scale.pool_id, i]]
@@ -241,7 +241,7 @@ def clip_entries(
     high: NDArray[np.float64],
     out: NDArray[Any],
 ) -> int:
-    """Copy values and bring each within its bounds.
+    """Copy values, each clipped to its bounds.
 
     Args:
         values: Shape (entries,).
@@ -250,7 +250,7 @@ def clip_entries(
         out: Shape (entries,), float32 or float64, filled.
 
     Returns:
-        How many values were outside; if one is NaN, ``-1 - i`` with its index ``i``, the first.
+        Number of clipped values; if any is NaN, ``-1 - i`` with the index ``i`` of the first.
     """
     num_clipped = 0
     for i in range(len(values)):

@@ -1,26 +1,26 @@
-"""What a run waits for, and in what order things of one instant happen.
+"""Event queues of a run, and the order of events at one instant.
 
 Rules: replay-runtime.md §2.2-2.4, §4, §5. An instant is settled in iterations of these steps
-(:mod:`aisim_gym.replay.settle`), until one changes nothing:
+(:mod:`aisim_gym.replay.settle`), until an iteration changes nothing:
 
 ====  ==========================  =================  ==========================================
-step  what                        heap               order among those of one instant
+step  what                        heap               order within one instant
 ====  ==========================  =================  ==========================================
 1     passes end                  ``PASS_ENDS``      prefill before decode, then worker id
-2     last outputs detokenized    ``DETOKENIZED``    in turn: as they entered the stage
+2     last outputs detokenized    ``DETOKENIZED``    order of insertion
 3     workers become ready        ``EVENTS``         prefill before decode, then worker id
 4     transfers end               ``EVENTS``         handoff id (on shared links: no heap)
-5     handoff actions             --                 as they were issued
-6     encoder deliveries          ``ENCODED``        in turn
+5     handoff actions             --                 order of issue
+6     encoder deliveries          ``ENCODED``        order of insertion
 7     arrivals                    ``SESSIONS``       session (a list: its own order)
-8     prompts tokenized           ``TOKENIZED``      in turn
+8     prompts tokenized           ``TOKENIZED``      order of insertion
 9     passes start                --                 prefill, then decode; worker row
 10    drained workers removed     --                 prefill, then decode
 11    telemetry sample, tick      ``EVENTS``         a sample, then the tick
 ====  ==========================  =================  ==========================================
 
-Every key is (time, 64-bit order). In ``EVENTS`` the order begins with the kind, so that the step
-that comes first finds its events in front.
+Every key is (time, 64-bit order). In ``EVENTS`` the high bits of the order are the kind, so the
+events of an earlier step sort first.
 """
 
 from collections.abc import Iterator
@@ -47,7 +47,7 @@ TOKENIZED, DETOKENIZED, ENCODED = 3, 4, 5
 """Rows of ``heaps``."""
 
 FIRST_STAGE = TOKENIZED
-"""Heap of stage 0 of ``stage_timers``; the other stages follow."""
+"""Heap of stage 0 in ``stage_timers``; the heaps of the other stages follow."""
 
 EVENT_WORKER_READY, EVENT_TRANSFER_END, EVENT_TICK = 1, 2, 4
 """Kind of an event, in the order of the steps above."""
@@ -58,7 +58,7 @@ _POOL_SHIFT = 40
 
 @kernel
 def worker_order(pool_id: int, worker_id: int) -> int:
-    """Return the order of a worker among those of one instant."""
+    """Return the order of a worker within one instant."""
     return (pool_id << _POOL_SHIFT) + worker_id
 
 
@@ -67,10 +67,10 @@ def push_event(w: World, at_ms: float, kind: int, identity: int, subject: int) -
     """Add an event.
 
     Args:
-        w: Modified in place; there is room.
+        w: Modified in place; must have room for the event.
         at_ms: When it is due.
         kind: ``EVENT_...``.
-        identity: Its order among those of its kind and instant, >= 0.
+        identity: Order among events of the same kind and instant, >= 0.
         subject: Worker or request; 0 for a tick.
     """
     if kind == EVENT_TRANSFER_END:
@@ -134,13 +134,13 @@ def push_pass_end(w: World, worker_row: int, at_ms: float) -> None:
 
 @kernel
 def advance_pass_end(w: World, worker_row: int, at_ms: float) -> None:
-    """Let the pass end of a worker come earlier."""
+    """Move the pass end of a worker to an earlier time."""
     move_earlier(w.pass_ends, w.pass_end_places, worker_row, at_ms)
 
 
 @kernel
 def remove_pass_end(w: World, worker_row: int) -> None:
-    """Take out the pass end of a worker."""
+    """Remove the pass end of a worker."""
     remove_placed(w.heaps[PASS_ENDS], w.pass_ends, w.pass_end_places, worker_row)
 
 
@@ -160,31 +160,31 @@ def next_session_ms(w: World) -> float:
 
 @kernel
 def push_session(w: World, session: int, at_ms: float) -> None:
-    """Let the next turn of a session be due at a time."""
+    """Schedule the next turn of a session."""
     push(w.heaps[SESSIONS], w.ready_sessions, at_ms, session, session)
 
 
 @kernel
 def pop_session(w: World) -> int:
-    """Remove the session whose turn is due first, and return it."""
+    """Remove and return the session whose next turn is due first."""
     return pop(w.heaps[SESSIONS], w.ready_sessions)
 
 
 @kernel
 def next_leaving_ms(w: World, stage: int) -> float:
-    """Return when the first request leaves a stage, +inf if none is in it."""
+    """Return when the first request leaves a stage, +inf if the stage is empty."""
     return next_ms(w.heaps[FIRST_STAGE + stage], w.stage_timers[stage])
 
 
 @kernel
 def push_leaving(w: World, stage: int, at_ms: float, request: int) -> None:
-    """Let a request leave a stage at a time."""
+    """Schedule when a request leaves a stage."""
     push_in_turn(w.heaps[FIRST_STAGE + stage], w.stage_timers[stage], at_ms, request)
 
 
 @kernel
 def pop_leaving(w: World, stage: int) -> int:
-    """Remove the first request of a stage if it leaves by now; return it, or ``NONE``."""
+    """Remove and return the first request of a stage if it is due, else ``NONE``."""
     if next_leaving_ms(w, stage) > w.clock.now_ms:
         return NONE
     return pop(w.heaps[FIRST_STAGE + stage], w.stage_timers[stage])

@@ -1,4 +1,4 @@
-"""Gauges of a rank for telemetry: committed by commands and pass ends, not by pass starts.
+"""Telemetry gauges of a rank, updated by commands and pass ends but not by pass starts.
 
 Rules: replay-runtime.md §16.3, engine-vllm-trtllm.md §8.2.
 """
@@ -12,7 +12,7 @@ from aisim_gym.kernel import kernel
 
 @kernel
 def commit_gauges(w: World, rank_id: int) -> None:
-    """Show the state that a rank has now."""
+    """Update the gauges of a rank to its current state."""
     if not w.telemetry.is_on:
         return
     rank = w.ranks[rank_id]

@@ -1,4 +1,4 @@
-"""A worker's forward pass: all its ranks together, from start to the effects of its end.
+"""A forward pass of a worker: all its ranks together, from start to the effects of its end.
 
 Rules: replay-runtime.md §4 (steps 2, 5), §5 (steps 3, 11), §6.4-6.6; engine-vllm-trtllm.md
 §11, §13.
@@ -79,21 +79,21 @@ from aisim_gym.metrics.traffic_window import record_completion
 STARTED_NOTHING, STARTED_PASS, NEEDS_ROOM, IS_LIVELOCKED = 0, 1, 2, 3
 
 MAX_RETRIES = 1024
-"""Passes of a worker that do nothing at one instant (§6.4), or are undone while nothing else in the
-fleet moves (rulings.md 2), before the run is given up."""
+"""Maximum number of passes of a worker without effect at one instant (§6.4), or undone without
+progress elsewhere in the fleet (rulings.md 2); beyond it a run is aborted."""
 
 
 @kernel
 def drive_pool(w: World, pool_id: int) -> int:
     """Start the pass of the smallest startable worker of a pool (§6.4).
 
-    A pass without duration and without any effect is tried again at the next call, after all
-    others had their turn.
+    A zero-duration pass without effects is retried at the next call, after all other startable
+    workers.
 
     Returns:
-        ``STARTED_PASS`` if a pass with effects was started: scheduled, or over already, or left in
-        ``resume.immediate_worker`` to be completed now. ``NEEDS_ROOM`` if a table must grow first.
-        ``IS_LIVELOCKED`` if the pass of ``resume.livelocked_worker`` would repeat for ever.
+        ``STARTED_PASS`` if a pass with effects started: it is scheduled, or already complete, or
+        left in ``resume.immediate_worker`` to be completed now. ``NEEDS_ROOM`` if a table must grow
+        first. ``IS_LIVELOCKED`` if the pass of ``resume.livelocked_worker`` would repeat forever.
     """
     pool = w.pools[pool_id]
     deferred = w.rosters[ROSTER_DEFERRED + pool_id]
@@ -170,7 +170,7 @@ def drive_pool(w: World, pool_id: int) -> int:
 
 @kernel
 def complete_immediate_pass(w: World) -> bool:
-    """End the pass without duration that was just started; False if a table must grow first."""
+    """End the zero-duration pass that just started; False if a table must grow first."""
     row = w.resume.immediate_worker
     if not request_room_for_pass_end(w, row):
         return False
@@ -197,7 +197,7 @@ def request_room_for_pass_end(w: World, row: int) -> bool:
 
 @kernel
 def end_pass(w: World, row: int) -> None:
-    """End the pass of a worker, whose event it is; there is room."""
+    """End the pass of a worker at its due event; the tables must have room."""
     remove_pass_end(w, row)
     if w.workers[row].steady_passes > 0:
         _complete_pass(w, row, True, end_decode(w, row))
@@ -213,7 +213,7 @@ def complete_pass(w: World, row: int, shows_all: bool) -> bool:
     Args:
         w: Modified in place; the caller refreshes the worker.
         row: The worker.
-        shows_all: Publish every rank; else only those that made progress.
+        shows_all: Publish every rank, otherwise only ranks that made progress.
 
     Returns:
         Whether anything was published.
@@ -262,7 +262,7 @@ def _request_room_for_pass(w: World, row: int) -> bool:
 
 @kernel
 def _start_pass(w: World, row: int) -> bool:
-    """Run the pass of every rank with work; return whether anything was admitted or preempted."""
+    """Run the pass of every rank with work; return whether a sequence was admitted or preempted."""
     worker = w.workers[row]
     engine = w.engines[worker.pool]
     now_ms = w.clock.now_ms
@@ -303,7 +303,7 @@ def _start_pass(w: World, row: int) -> bool:
 
 @kernel
 def _retry_hint(w: World, row: int) -> int:
-    """Return what to do with a worker whose pass took no time and did nothing, ``RETRY_...``."""
+    """Return how to retry a zero-duration pass without effects, ``RETRY_...``."""
     worker = w.workers[row]
     hint = 0
     for r in ranks_of(worker):
@@ -323,14 +323,14 @@ def _shows_progress(w: World, row: int) -> bool:
 
 @kernel
 def _rank_shows_progress(w: World, r: int) -> bool:
-    """Return whether a rank's part of a pass did anything (§6.4): an empty one never counts."""
+    """Return whether a pass had an effect on a rank (§6.4); an empty batch has none."""
     work = w.passes[r]
     return bool(work.signal_count > 0 or work.num_prefill > 0 or work.num_decode > 0)
 
 
 @kernel
 def _publish_rank(w: World, row: int, r: int, entry: int) -> None:
-    """Make one rank's part of a finished pass visible; ``entry`` is its one in the token log."""
+    """Publish the results of a finished pass on one rank; ``entry`` is its token-log entry."""
     worker = w.workers[row]
     work = w.passes[r]
     now_ms = w.clock.now_ms
@@ -371,7 +371,7 @@ def _publish_rank(w: World, row: int, r: int, entry: int) -> None:
 
 @kernel
 def _process_client_signal(w: World, s: int, entry: int) -> None:
-    """Send tokens, and the end of a request, to the client, who has them once detokenized."""
+    """Send tokens and the end of a request to the client, through detokenization."""
     seq = w.seqs[s]
     request = seq.request
     row = w.requests[request]
@@ -403,7 +403,7 @@ def _process_client_signal(w: World, s: int, entry: int) -> None:
 
 @kernel
 def _reject_prefill(w: World, s: int) -> None:
-    """Report a prompt that the prefill worker can never run; its handoff is cleaned up."""
+    """Reject a prompt that the prefill worker can never run, and clean up its handoff."""
     request = w.seqs[s].request
     drop_request_seq(w, s)
     end_request(w, request, REQUEST_REJECTED)

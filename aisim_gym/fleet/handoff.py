@@ -1,11 +1,11 @@
-"""Prefill-to-decode handoff: which action follows which fact, and executing them.
+"""Prefill-to-decode handoff: choosing the next action from the known facts, and executing it.
 
-vLLM and TensorRT-LLM compute the prompt first and then look for its destination; SGLang reserves
+vLLM and TensorRT-LLM compute the prompt first and then reserve its destination; SGLang reserves
 the destination first (``options.reserves_first``).
 
 Rules: replay-runtime.md §10, §11; engine-vllm-trtllm.md §9. A handoff has at most one action at a
 time: pending, waiting for a worker of its pool, deferred until a rank's pass ends, or none. A
-submission also waits for the tokenizers of its worker, if there are any (§17.2).
+submission also waits for the tokenizers of its worker, if any (§17.2).
 """
 
 from aisim_gym.engine.backend import (
@@ -54,12 +54,12 @@ from aisim_gym.kernel import kernel
 from aisim_gym.metrics.request_times import REQUEST_CANCELED, REQUEST_FAILED
 
 _RESERVE_NODES = 4
-"""Free rows of the node table that a reservation attempt may need."""
+"""Maximum number of node-table rows that a reservation attempt needs."""
 
 
 @kernel
 def begin_handoff(w: World, request: int) -> None:
-    """Start the handoff of an admitted request: its first action is for the next iteration."""
+    """Start the handoff of an admitted request; its first action runs in the next iteration."""
     handoff = w.handoffs[request]
     handoff.prefill_seq = NONE
     handoff.decode_seq = NONE
@@ -74,7 +74,7 @@ def begin_handoff(w: World, request: int) -> None:
 
 @kernel
 def submit_prefill(w: World, request: int) -> None:
-    """Queue a placed prefill copy on its rank, its prompt being tokenized."""
+    """Queue a placed prefill copy on its rank, once its prompt is tokenized."""
     handoff = w.handoffs[request]
     rank = w.ranks[handoff.prefill_rank]
     handoff.action = 0
@@ -86,7 +86,7 @@ def submit_prefill(w: World, request: int) -> None:
 
 @kernel
 def source_held(w: World, request: int) -> None:
-    """Take note that the prefill is done and its KV is kept."""
+    """Record that the prefill is complete and its KV is held."""
     w.requests[request].source_held_ms = w.clock.now_ms
     w.handoffs[request].is_held = True
     _issue_next(w, request)
@@ -94,27 +94,27 @@ def source_held(w: World, request: int) -> None:
 
 @kernel
 def transfer_completed(w: World, request: int) -> None:
-    """Take note that the KV has arrived."""
+    """Record that the KV transfer is complete."""
     w.handoffs[request].is_transferred = True
     _issue_next(w, request)
 
 
 @kernel
 def handoff_failed(w: World, request: int) -> None:
-    """Clean up both ends; the outcome of the request is already recorded."""
+    """Clean up both ends of a failed handoff; the request's outcome is already recorded."""
     w.handoffs[request].is_cleaning_up = True
     _issue_next(w, request)
 
 
 @kernel
 def retry_reservation(w: World, rank_id: int) -> int:
-    """Let a decode rank reserve for its first pending destination; return it, or ``NONE``."""
+    """Reserve KV for the first pending destination of a decode rank; return it, or ``NONE``."""
     return int(reserve_destination(w, w.engines[DECODE], w.ranks[rank_id]))
 
 
 @kernel
 def destination_reserved(w: World, s: int) -> None:
-    """Take note that a destination sequence has its blocks; ``NONE`` is ignored."""
+    """Record that a destination sequence has its blocks; ``NONE`` is ignored."""
     if s == NONE:
         return
     seq = w.seqs[s]
@@ -127,14 +127,14 @@ def destination_reserved(w: World, s: int) -> None:
 
 @kernel
 def finish_logical_request(w: World, request: int) -> None:
-    """Take note that a request needs the fleet no more, except to clean up."""
+    """Mark the request finished for the client; only clean-up remains."""
     w.handoffs[request].is_counted = False
     _retire_if_over(w, request)
 
 
 @kernel
 def wake_deferred(w: World, rank_id: int) -> None:
-    """Make the actions that waited for this rank's pass pending."""
+    """Make pending the actions deferred until the end of this rank's pass."""
     move_actions(
         w.action_queues[QUEUE_DEFERRED + rank_id], w.action_queues[QUEUE_PENDING], w.handoffs
     )
@@ -142,7 +142,7 @@ def wake_deferred(w: World, rank_id: int) -> None:
 
 @kernel
 def wake_waiting_for_worker(w: World, pool_id: int) -> None:
-    """Make the actions that waited for an active worker of this pool pending."""
+    """Make pending the actions that wait for an active worker of this pool."""
     move_actions(
         w.action_queues[QUEUE_NO_WORKER + pool_id], w.action_queues[QUEUE_PENDING], w.handoffs
     )
@@ -150,7 +150,7 @@ def wake_waiting_for_worker(w: World, pool_id: int) -> None:
 
 @kernel
 def request_room_for_action(w: World) -> bool:
-    """Return whether the tables have room for whatever the first pending action needs."""
+    """Return whether the tables have room for the first pending action."""
     request = w.action_queues[QUEUE_PENDING].first
     row = w.requests[request]
     action = w.handoffs[request].action
@@ -171,10 +171,10 @@ def request_room_for_action(w: World) -> bool:
 
 @kernel
 def addresses_removed_worker(w: World) -> bool:
-    """Return whether the first pending action goes to a worker that is gone.
+    """Return whether the first pending action addresses a removed worker.
 
-    Happens to the clean-up of a prompt rejected by a draining worker: nothing else kept the worker.
-    The reference fails then (confirmed), so we do.
+    This happens to the clean-up of a prompt rejected by a draining worker that has no other work.
+    The reference fails in this case (confirmed), and so does this replay.
     """
     request = w.action_queues[QUEUE_PENDING].first
     _, rank_id = _action_target(w, request)
@@ -240,10 +240,10 @@ def execute_first_action(w: World) -> bool:
 
 @kernel
 def _cancels_refused_source(w: World, request: int) -> bool:
-    """Return whether the action cancels a source that the prefill worker has refused already.
+    """Return whether the action cancels a source that the prefill worker has already refused.
 
-    A reserved destination is then cancelled in the same breath (confirmed), so this one, which has
-    nothing to do, does not wait for the worker.
+    The reserved destination is then cancelled at the same time (confirmed). Cancelling the source
+    has no effect, so it does not wait for the worker.
     """
     handoff = w.handoffs[request]
     return bool(
@@ -261,7 +261,7 @@ def _issue(w: World, request: int, action: int) -> None:
 
 @kernel
 def _issue_next(w: World, request: int) -> None:
-    """Issue the first action that applies now (§10.3), if any and none is under way."""
+    """Issue the first applicable action (§10.3), unless another is in progress."""
     handoff = w.handoffs[request]
     if handoff.action != 0 or handoff.is_complete:
         return
@@ -293,7 +293,7 @@ def _issue_next(w: World, request: int) -> None:
 
 @kernel
 def _action_target(w: World, request: int) -> tuple[int, int]:
-    """Return (pool, rank row or ``NONE``) that the action of a request addresses."""
+    """Return the target of a request's action: (pool, rank row or ``NONE``)."""
     handoff = w.handoffs[request]
     action = handoff.action
     if action == ACTION_SUBMIT:
@@ -307,9 +307,9 @@ def _action_target(w: World, request: int) -> tuple[int, int]:
 
 @kernel
 def _place_prefill(w: World, request: int) -> None:
-    """Place the prefill copy, which keeps its KV when it ends.
+    """Place the prefill copy, which holds its KV after it ends.
 
-    The copy belongs to its rank while the prompt is tokenized, so a draining worker waits for it.
+    The copy belongs to its rank during tokenization, so a draining worker waits for it.
     """
     handoff = w.handoffs[request]
     rank = w.ranks[place_in_pool(w, PREFILL)]
@@ -325,7 +325,7 @@ def _place_prefill(w: World, request: int) -> None:
 
 @kernel
 def _reserve_destination(w: World, request: int) -> None:
-    """Place the decode copy; it joins the rank's pending destinations, or fails for good."""
+    """Place the decode copy; it joins the rank's pending destinations or fails permanently."""
     handoff = w.handoffs[request]
     row = w.requests[request]
     rank = w.ranks[place_in_pool(w, DECODE)]
@@ -348,7 +348,7 @@ def _reserve_destination(w: World, request: int) -> None:
 
 @kernel
 def _start_transfer(w: World, request: int) -> None:
-    """Begin the KV transfer (§11.1): a fixed delay, or the work of its links (§11.2, §11.3)."""
+    """Start the KV transfer: a fixed delay (§11.1), or work on its links (§11.2, §11.3)."""
     engine = w.engines[PREFILL]
     handoff = w.handoffs[request]
     delay_ms = 0.0
@@ -379,7 +379,7 @@ def _activate_destination(w: World, request: int) -> None:
 
 @kernel
 def _leave_rank(w: World, rank_id: int, s: int, has_moved: bool) -> None:
-    """Take a sequence off its idle rank, if it is still there; its KV has moved or is dropped."""
+    """Remove a sequence from its idle rank, if still there; its KV is transferred or dropped."""
     if s == NONE:
         return
     rank = w.ranks[rank_id]

@@ -6,7 +6,7 @@ from aisim_gym.kernel import kernel
 
 @kernel
 def pool_worker_seconds(w: World, pool_id: int) -> float:
-    """Return the seconds that workers of a pool lived up to now, starting and draining included."""
+    """Return the worker-seconds of a pool up to now, including starting and draining workers."""
     pool = w.pools[pool_id]
     unpaid_ms = w.clock.now_ms - pool.paid_until_ms
     return pool.worker_seconds + float(pool.live_count) * unpaid_ms / 1000.0

@@ -1,4 +1,4 @@
-"""Round-robin placement, one kind per topology (replay-runtime.md §9.2, §9.3)."""
+"""Round-robin placement, one variant per topology (replay-runtime.md §9.2, §9.3)."""
 
 from aisim_gym.fleet.tables import DECODE, ROSTER_ACTIVE
 from aisim_gym.fleet.world import World
@@ -7,7 +7,7 @@ from aisim_gym.kernel import kernel
 
 @kernel
 def place_aggregated(w: World) -> int:
-    """Return the rank row for the next request: workers alternate first, ranks rotate in each.
+    """Return the rank row for the next request, round robin over workers, then over their ranks.
 
     The pool must have an active worker.
     """
@@ -22,7 +22,7 @@ def place_aggregated(w: World) -> int:
 
 @kernel
 def place_in_pool(w: World, pool_id: int) -> int:
-    """Return the rank row for the next request: over all ranks, by worker, then rank.
+    """Return the rank row for the next request, round robin over all ranks in worker order.
 
     The pool must have an active worker.
     """

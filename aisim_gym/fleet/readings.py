@@ -1,7 +1,7 @@
-"""Compiled reading of the tables at a tick: workers, paid time, load, what became of requests.
+"""Compiled readings of the tables at a tick: workers, paid time, load and request outcomes.
 
-Everything here only reads the world. What a rank holds in KV memory, and the share of a pool's KV
-and of its token budget in use, are defined here and nowhere else.
+All functions only read the world. This is the single definition of the KV tokens of a rank, and of
+the fractions of a pool's KV capacity and token budget in use.
 """
 
 from typing import NamedTuple, Protocol
@@ -27,14 +27,14 @@ from aisim_gym.metrics.traffic_window import TICK_WINDOW
 
 
 class FleetNow(NamedTuple):
-    """The fleet at a tick or at the end; an aggregated fleet has nothing in its prefill pool.
+    """The fleet at a tick or at the end; the prefill pool of an aggregated fleet is empty.
 
     Attributes:
         now_ms: Simulated time.
-        prefill: Active and starting prefill workers: what a target is compared with.
-        decode: The same of the decode or aggregated pool.
+        prefill: Active and starting prefill workers, the number a target is compared with.
+        decode: Likewise for the decode or aggregated pool.
         prefill_s: Worker-seconds paid for so far.
-        decode_s: The same of the decode or aggregated pool.
+        decode_s: Likewise for the decode or aggregated pool.
     """
 
     now_ms: float
@@ -45,18 +45,18 @@ class FleetNow(NamedTuple):
 
 
 class PoolScale(NamedTuple):
-    """What a pool's numbers are divided by."""
+    """Normalizers of a pool's readings."""
 
     pool_id: int
     max_workers: float
     max_batched_tokens: float  # per pass
     max_kv_tokens: float  # per worker
-    gpu_frac: float  # GPUs of a worker / most GPUs of the fleet
+    gpu_frac: float  # GPUs of a worker / maximum GPUs of the fleet
     dp_size: float  # ranks per worker
 
 
 class PoolSums(NamedTuple):
-    """A pool at a tick: workers by state, and sums over the latest passes that are reported."""
+    """A pool at a tick: workers by state, and sums over the latest reported passes."""
 
     active: int
     starting: int
@@ -72,7 +72,7 @@ class PoolSums(NamedTuple):
 
 
 class PassMetrics(Protocol):
-    """The forward-pass metrics that say how much KV a rank holds: of a table, or of a snapshot."""
+    """Forward-pass metrics that determine the KV tokens of a rank, from a table or a snapshot."""
 
     @property
     def sum_prefill_tokens(self) -> int:
@@ -81,48 +81,48 @@ class PassMetrics(Protocol):
 
     @property
     def sum_prefill_kv_tokens(self) -> int:
-        """Prompt tokens before those."""
+        """Tokens of the same prompts computed before the pass."""
         ...
 
     @property
     def sum_decode_kv_tokens(self) -> int:
-        """Tokens of the requests that decode."""
+        """KV tokens of the decoding requests."""
         ...
 
 
 @kernel
 def prefill_kv_tokens(fpm: PassMetrics) -> int:
-    """Return the KV tokens of the prompts in the batch of a pass."""
+    """Return the KV tokens of the prompts in a pass."""
     return fpm.sum_prefill_tokens + fpm.sum_prefill_kv_tokens
 
 
 @kernel
 def kv_tokens(fpm: PassMetrics) -> int:
-    """Return the KV tokens that the batch of a pass holds."""
+    """Return the KV tokens of all requests in a pass."""
     return prefill_kv_tokens(fpm) + fpm.sum_decode_kv_tokens
 
 
 @kernel
 def kv_frac(held_tokens: int, num_workers: int, max_kv_tokens: float) -> float:
-    """Return the share of the KV capacity of the workers that report, 0 without any.
+    """Return the fraction of KV capacity in use on reporting workers, 0 if none reports.
 
     Args:
         held_tokens: Sum of :func:`kv_tokens`.
         num_workers: Workers with a rank that reported a pass.
-        max_kv_tokens: Capacity of a worker.
+        max_kv_tokens: KV capacity of a worker.
     """
     return held_tokens / (max(1, num_workers) * max_kv_tokens)
 
 
 @kernel
 def batch_frac(sums: PoolSums, scale: PoolScale) -> float:
-    """Return the prompt tokens of the latest passes as a share of their token budgets."""
+    """Return the prompt tokens of the latest passes as a fraction of their token budgets."""
     return sums.batch_tokens / (max(1, sums.records) * scale.max_batched_tokens)
 
 
 @kernel
 def scale_of(scales: NDArray[np.float64], k: int) -> PoolScale:
-    """Return row ``k`` of a table of scales, shape (pools, 6)."""
+    """Return row ``k`` of an array of scales, shape (pools, 6)."""
     return PoolScale(
         int(scales[k, 0]), scales[k, 1], scales[k, 2], scales[k, 3], scales[k, 4], scales[k, 5]
     )
@@ -130,13 +130,13 @@ def scale_of(scales: NDArray[np.float64], k: int) -> PoolScale:
 
 @kernel
 def mean(total: float, count: int) -> float:
-    """Return a mean, 0 without anything to take it of."""
+    """Return ``total / count``, 0 if the count is 0."""
     return float(total) / int(count) if count > 0 else 0.0
 
 
 @kernel
 def read_pool(w: World, pool_id: int) -> PoolSums:
-    """Return the sums over a pool; records are those that a snapshot shows, in its order."""
+    """Return the sums over a pool, adding the records of a snapshot in their order."""
     starting = draining = active = records = workers = 0
     queued = queued_tokens = running = batch_tokens = held_tokens = 0
     wall_s = 0.0
@@ -190,8 +190,9 @@ def read_load(w: World, scales: NDArray[np.float64]) -> tuple[float, float, floa
         scales: Shape (pools, 6), rows of :class:`PoolScale`.
 
     Returns:
-        Mean time to the first token in ms, mean gap between tokens in ms, share of the KV capacity
-        and share of the token budget, both at most 1 per pool and means over pools.
+        Mean time to the first token in ms, mean gap between tokens in ms, fraction of the KV
+        capacity and fraction of the token budget in use. Both fractions are capped at 1 per pool
+        and averaged over pools.
     """
     kv_fracs = batch_fracs = 0.0
     for k in range(len(scales)):
@@ -217,21 +218,21 @@ def count_outcomes(
     ttft_slo_ms: float,
     itl_slo_ms: float,
 ) -> tuple[int, int, int, int, int, float, tuple[float, int, int, float, float]]:
-    """Count the requests that ended since the last call, and read the fleet.
+    """Count the requests that ended since the previous call, and read the fleet.
 
     Args:
         w: Only read.
-        is_counted: Shape (requests,), whether a request was counted; modified in place.
-        first: Requests before this one are counted.
-        since_ms: Time of the last call.
+        is_counted: Shape (requests,), whether each request is already counted; modified in place.
+        first: All requests before this one are already counted.
+        since_ms: Time of the previous call.
         ttft_slo_ms: Limit on the time to the first token.
         itl_slo_ms: Limit on the mean gap between tokens.
 
     Returns:
-        The next call's ``first``; requests that arrived so far; of this step completed, rejected
-        and good requests, and the time in ms waited beyond the TTFT limit; the fields of a
-        :class:`FleetNow`. One call reads all of it because entering compiled code with a world
-        takes longer than the reading.
+        ``first`` for the next call; requests arrived so far; completed, rejected and good requests
+        of this step; time in ms waited beyond the TTFT limit in this step; the fields of a
+        :class:`FleetNow`. A single call returns all of them because entering compiled code with a
+        world takes longer than the reading.
     """
     now_ms = float(w.clock.now_ms)
     completed, rejected, good, overdue_ms = 0, 0, 0, 0.0
@@ -259,7 +260,7 @@ def count_outcomes(
 
 @kernel
 def end_of_arrivals(w: World) -> int:
-    """Return the end of the requests that may have arrived: of a list, of those that have."""
+    """Return the end of the request rows that may have arrived; exact for a list."""
     return len(w.requests) if len(w.sessions) > 0 else int(w.clock.next_arrival)
 
 
@@ -281,7 +282,7 @@ def _non_draining(w: World, pool_id: int) -> int:
 
 @kernel
 def _waits_until_ms(request: RequestRow, now_ms: float) -> float:
-    """Return until when a request waited, or waits, for its first token."""
+    """Return until when a request waits for its first token."""
     if request.emitted_tokens > 0:
         return request.first_token_ms
     return now_ms if request.status == REQUEST_OPEN else request.terminal_ms
@@ -289,7 +290,7 @@ def _waits_until_ms(request: RequestRow, now_ms: float) -> float:
 
 @kernel
 def _is_good(request: RequestRow, ttft_slo_ms: float, itl_slo_ms: float) -> bool:
-    """Return whether a completed request kept both limits."""
+    """Return whether a completed request meets both latency limits."""
     tokens = request.emitted_tokens
     ttft_ms = request.first_token_ms - request.arrival_ms
     gap_ms = (request.last_token_ms - request.first_token_ms) / max(tokens - 1, 1)

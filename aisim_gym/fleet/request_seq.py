@@ -1,4 +1,4 @@
-"""A request in the fleet: the sequence that carries it on a rank, and its end."""
+"""Sequences that run requests on ranks, and the end of a request."""
 
 from aisim_gym.engine.backend import list_size, output_limit
 from aisim_gym.engine.seq_rows import create_seq, delete_seq
@@ -18,13 +18,13 @@ from aisim_gym.metrics.request_times import (
 
 @kernel
 def seq_needs(w: World, pool_id: int, request: int) -> tuple[int, int]:
-    """Return what a request needs in a pool: who asks for room and who takes it rely on this.
+    """Return what a request needs in a pool, for both the room check and the allocation.
 
-    A prefill copy generates at most one token; a request without output has none there either, so
-    it ends before the others of its pass.
+    A prefill copy generates at most one token. A request without output generates none there
+    either, so it ends before the others of its pass.
 
     Returns:
-        (output tokens that its sequence may generate, elements of its block list).
+        (maximum output tokens of its sequence, length of its block list).
     """
     row = w.requests[request]
     engine = w.engines[pool_id]
@@ -73,7 +73,7 @@ def drop_request_seq(w: World, s: int) -> None:
 
 @kernel
 def record_admission_of(w: World, pool_id: int, s: int) -> None:
-    """Record that a rank of a pool starts to work on the request of a sequence."""
+    """Record that a rank of a pool starts to process the request of a sequence."""
     seq = w.seqs[s]
     pool = pool_id if w.options.is_disaggregated else POOL_AGGREGATED
     record_admission(w.requests[seq.request], pool, seq.reused_tokens, w.clock.now_ms)
@@ -90,7 +90,7 @@ def record_admission_of(w: World, pool_id: int, s: int) -> None:
 
 @kernel
 def end_request(w: World, request: int, status: int) -> None:
-    """Record the outcome of a request now; the first one counts, later ones are ignored."""
+    """Record the outcome of a request; later outcomes of the same request are ignored."""
     if w.requests[request].status != REQUEST_OPEN:
         return
     record_terminal(
@@ -107,6 +107,6 @@ def end_request(w: World, request: int, status: int) -> None:
 
 @kernel
 def conclude_request(w: World, request: int, status: int) -> None:
-    """End a request whose client has its outcome: it is not in flight any more."""
+    """End a request whose client has its outcome; it is no longer in flight."""
     end_request(w, request, status)
     w.clock.in_flight -= 1

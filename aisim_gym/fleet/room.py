@@ -1,9 +1,10 @@
-"""Room in the tables: compiled code asks before it acts, Python grows them between calls.
+"""Room in the tables: compiled code requests it before it acts, Python grows tables between calls.
 
-A request that fails leaves table and amount behind; the step that needs the room is then entered
-again. So no table has a fixed limit and nothing is done halfway. Who asks and who takes rely on the
-same functions: for sequences :func:`~aisim_gym.fleet.request_seq.seq_needs`, for blocks and nodes
-the demand of the scheduler, which a checked build enforces row by row (``arena.block_grant``).
+A failed request records the table and the number of rows; after growth, the step that needs the
+room runs again from its start. So no table has a fixed limit and no step is left half done. The
+request and the allocation use the same functions: for sequences
+:func:`~aisim_gym.fleet.request_seq.seq_needs`, for blocks and nodes the demand of the scheduler,
+which a checked build enforces row by row (``arena.block_grant``).
 """
 
 from aisim_gym.engine.slices import slice_fits
@@ -30,18 +31,17 @@ SEQS, ENTRIES, BLOCKS, NODES, EVENT_ROWS, ADMISSIONS, OPERATIONS, BREAKS, LOG_EN
     )
 )
 WORKERS, RANKS = _NUMBERS["workers"], _NUMBERS["ranks"]
-"""Numbers of the tables that grow."""
+"""Identifiers of the tables that grow."""
 
 
 @kernel
 def request_rows(w: World, table: int, amount: int) -> bool:
-    """Record a request for more rows of a table and return False.
+    """Record a growth request and return False.
 
     Args:
         w: Modified in place.
-        table: Its number.
-        amount: Rows needed beside those there are; of ``WORKERS`` and ``RANKS``, how many there
-            must be.
+        table: Identifier of the table.
+        amount: Additional rows needed; for ``WORKERS`` and ``RANKS``, the total number needed.
     """
     w.resume.room_table = table
     w.resume.room_amount = amount
@@ -50,7 +50,7 @@ def request_rows(w: World, table: int, amount: int) -> bool:
 
 @kernel
 def request_room_for_list(w: World, list_size: int) -> bool:
-    """Return whether a sequence that lists so many blocks can be created."""
+    """Return whether a sequence with a block list of ``list_size`` can be created."""
     if w.arena.seq_free_count == 0:
         return request_rows(w, SEQS, 1)
     return slice_fits(w.entries, w.entry_heads, list_size) or request_rows(
@@ -60,9 +60,9 @@ def request_room_for_list(w: World, list_size: int) -> bool:
 
 @kernel
 def request_room_in_cache(w: World, block_rows: int, node_rows: int) -> bool:
-    """Return whether so many rows of the block table and of the node table are free.
+    """Return whether the block table and the node table have this many free rows.
 
-    The step that comes next may take as many, but no more.
+    The next step may take at most this many.
     """
     if w.arena.block_free_count < block_rows:
         return request_rows(w, BLOCKS, block_rows - w.arena.block_free_count)
@@ -100,7 +100,7 @@ def request_room_for_admissions(w: World, count: int) -> bool:
 
 @kernel
 def request_room_for_workers(w: World, prefill: int, decode: int) -> bool:
-    """Return whether so many more workers of each pool, and their ranks, can be created."""
+    """Return whether this many more workers of each pool, and their ranks, can be created."""
     num_workers = w.pools[0].num_workers + w.pools[1].num_workers + prefill + decode
     if num_workers > len(w.workers):
         return request_rows(w, WORKERS, num_workers)

@@ -1,4 +1,4 @@
-"""Lists of worker rows in fixed arrays: ascending lists and a heap of the smallest."""
+"""Lists of worker rows in fixed arrays: ascending lists and binary min-heaps."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,7 +9,7 @@ from aisim_gym.kernel import kernel
 
 @kernel
 def insert_ascending(roster: NDArray[np.int64], count: int, worker: int) -> None:
-    """Insert ``worker`` into the first ``count`` entries, which ascend."""
+    """Insert ``worker`` into the first ``count`` entries, keeping them in ascending order."""
     if count >= len(roster):
         raise TableFullError("rosters")
     at = count
@@ -21,7 +21,7 @@ def insert_ascending(roster: NDArray[np.int64], count: int, worker: int) -> None
 
 @kernel
 def remove_ascending(roster: NDArray[np.int64], count: int, worker: int) -> None:
-    """Remove ``worker`` from the first ``count`` entries, which ascend."""
+    """Remove ``worker`` from the first ``count`` entries, which are in ascending order."""
     at = 0
     while roster[at] != worker:
         at += 1
@@ -31,7 +31,7 @@ def remove_ascending(roster: NDArray[np.int64], count: int, worker: int) -> None
 
 @kernel
 def heap_push(roster: NDArray[np.int64], count: int, worker: int) -> None:
-    """Add ``worker`` to a binary heap of ``count`` entries."""
+    """Add ``worker`` to a binary min-heap of ``count`` entries."""
     if count >= len(roster):
         raise TableFullError("rosters")
     at = count
@@ -43,7 +43,7 @@ def heap_push(roster: NDArray[np.int64], count: int, worker: int) -> None:
 
 @kernel
 def heap_pop(roster: NDArray[np.int64], count: int) -> int:
-    """Remove and return the smallest of a binary heap of ``count`` >= 1 entries."""
+    """Remove and return the smallest entry of a binary min-heap of ``count`` >= 1 entries."""
     smallest = int(roster[0])
     last = roster[count - 1]
     at = 0

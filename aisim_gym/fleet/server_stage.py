@@ -1,11 +1,11 @@
-"""A stage of first-come-first-served servers on every worker: tokenization, detokenization.
+"""First-come-first-served servers on every worker, for tokenization and detokenization.
 
-Rules: replay-runtime.md §17.2. The time that a job takes is ours, the requirements leave it open:
-``request_ms + tokens * token_ms`` on the server that is free first. Tokenization serves prompts;
-detokenization serves outputs, each being what one request emits in one pass.
+Rules: replay-runtime.md §17.2. The requirements leave the service time open; here it is
+``request_ms + tokens * token_ms`` on the server that is free first. Tokenization serves prompts.
+Detokenization serves outputs: the tokens that one request emits in one pass.
 
-A worker's servers are equal, so of each only the time counts until which it is taken:
-``free_ms[worker]`` holds these times as a binary heap, the first to be free in front.
+The servers of a worker are identical, so only the time until which each is occupied is stored:
+``free_ms[worker]`` holds these times as a binary min-heap.
 """
 
 from typing import Protocol
@@ -18,7 +18,7 @@ from aisim_gym.tables import F8, I8
 
 
 class ServerStageRow(Protocol):
-    """The stage of one pool; the same for all its workers."""
+    """The stage of one pool, identical for all its workers."""
 
     num_servers: I8  # per worker; 0: the pool has no such stage
     request_ms: F8
@@ -27,13 +27,13 @@ class ServerStageRow(Protocol):
 
 @kernel
 def serve(stage: ServerStageRow, free_ms: NDArray[np.float64], tokens: int, now_ms: float) -> float:
-    """Give a job that arrives now to the server that is free first; return when it is done.
+    """Assign an arriving job to the server that is free first; return when it completes.
 
     Args:
-        stage: How long jobs take.
-        free_ms: Of one worker, shape (num_servers or more,); modified in place.
-        tokens: Of the prompt or the output.
-        now_ms: Arrival; calls must come in this order.
+        stage: Service times of the stage.
+        free_ms: Times of one worker, shape (num_servers or more,); modified in place.
+        tokens: Tokens of the prompt or output.
+        now_ms: Arrival time, nondecreasing from call to call.
     """
     start_ms = max(float(free_ms[0]), now_ms)
     end_ms = start_ms + (stage.request_ms + tokens * stage.token_ms)
@@ -49,10 +49,10 @@ def receive_output(
     now_ms: float,
     last_received_ms: float,
 ) -> float:
-    """Return when the client receives an output of a request, and serve it like ``serve``.
+    """Serve an output of a request like :func:`serve`; return when the client receives it.
 
-    Outputs of one request arrive in order, so one is held back until the client has the one before
-    it, received at ``last_received_ms`` (NaN if there is none): another server may be quicker.
+    Outputs of one request are delivered in order, although another server may be faster: an output
+    is delivered no earlier than ``last_received_ms``, the time of the previous one (NaN if none).
     """
     end_ms = serve(stage, free_ms, tokens, now_ms)
     return last_received_ms if last_received_ms > end_ms else end_ms
@@ -60,7 +60,7 @@ def receive_output(
 
 @kernel
 def occupy_first(free_ms: NDArray[np.float64], num_servers: int, until_ms: float) -> None:
-    """Let the server that is free first be taken until a time not before that."""
+    """Occupy the server that is free first until a time not before it is free."""
     at = 0
     while True:
         child = 2 * at + 1

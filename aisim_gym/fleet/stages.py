@@ -1,7 +1,7 @@
-"""Optional stages of a disaggregated fleet and its shared links: what they do for a run.
+"""Optional stages and shared links of a disaggregated fleet, as the settle loop uses them.
 
-Rules: replay-runtime.md §11.3, §17. Each is a time source of its own beside the event heap (§2.4)
-and has its step in the settle loop (§5). What is off takes no time and is never due.
+Rules: replay-runtime.md §11.3, §17. Each is a separate time source beside the event heap (§2.4)
+with its own step in the settle loop (§5). A disabled stage takes no time and is never due.
 """
 
 from aisim_gym.engine.tables import NONE
@@ -26,7 +26,7 @@ from aisim_gym.kernel import kernel
 
 @kernel
 def tokenize(w: World, request: int, worker: int) -> bool:
-    """Give a placed prompt to the tokenizers of its worker; False if it is ready at once."""
+    """Send a placed prompt to the tokenizers of its worker; False if it is ready immediately."""
     stage = w.server_stages[PREFILL]
     if stage.num_servers == 0:
         return False
@@ -41,7 +41,7 @@ def tokenize(w: World, request: int, worker: int) -> bool:
 
 @kernel
 def pop_tokenized(w: World) -> int:
-    """Return a request whose prompt is ready now, each once, or ``NONE``."""
+    """Remove and return a request whose prompt is ready now, or ``NONE``."""
     request = pop_leaving(w, TOKENIZING)
     if request != NONE:
         w.stage_times[request].tokenized_ms = w.clock.now_ms
@@ -50,7 +50,7 @@ def pop_tokenized(w: World) -> int:
 
 @kernel
 def detokenize(w: World, request: int, worker: int, tokens: int) -> float:
-    """Give an output to the detokenizers of its worker; return when the client receives it."""
+    """Send an output to the detokenizers of its worker; return when the client receives it."""
     stage = w.server_stages[DECODE]
     if stage.num_servers == 0:
         return w.clock.now_ms
@@ -60,19 +60,19 @@ def detokenize(w: World, request: int, worker: int, tokens: int) -> float:
 
 @kernel
 def await_receipt(w: World, request: int, at_ms: float) -> None:
-    """Take note that the client receives the last output of a request later."""
+    """Schedule the receipt of a request's last output by the client."""
     push_leaving(w, DETOKENIZING, at_ms, request)
 
 
 @kernel
 def pop_received(w: World) -> int:
-    """Return a request whose last output is received now, each once, or ``NONE``."""
+    """Remove and return a request whose last output is received now, or ``NONE``."""
     return pop_leaving(w, DETOKENIZING)
 
 
 @kernel
 def encode(w: World, request: int) -> bool:
-    """Give a request that arrives to the encoders; False if there are none."""
+    """Queue an arriving request for the encoders; False if there are none."""
     if w.encoder.num_instances == 0:
         return False
     enter_encoder(w.encoder, w.encoder_queue, request)
@@ -81,7 +81,7 @@ def encode(w: World, request: int) -> bool:
 
 @kernel
 def pop_encoded(w: World) -> int:
-    """Let idle encoders start; return a request that is delivered now, each once, or ``NONE``."""
+    """Start idle encoders; remove and return a request delivered now, or ``NONE``."""
     start_batches(
         w.encoder,
         w.encoder_free_ms,
@@ -118,19 +118,19 @@ def share_transfer(w: World, request: int, work_ms: float) -> bool:
 
 @kernel
 def drop_transfer(w: World, request: int) -> None:
-    """Take the transfer of a request off its links, if there is one."""
+    """Cancel the shared transfer of a request, if there is one."""
     cancel_transfer(w.transfer_set, w.transfers, request)
 
 
 @kernel
 def pop_transferred(w: World) -> int:
-    """Return a request whose shared transfer ends now, each once, or ``NONE``."""
+    """Remove and return a request whose shared transfer ends now, or ``NONE``."""
     return pop_transfer(w.transfer_set, w.transfers, w.links, w.clock.now_ms)
 
 
 @kernel
 def next_stage_ms(w: World) -> float:
-    """Return when any of this happens next by itself, +inf if never."""
+    """Return the time of the next stage or transfer event, +inf if there is none."""
     return min(
         next_leaving_ms(w, TOKENIZING),
         next_leaving_ms(w, DETOKENIZING),

@@ -1,18 +1,16 @@
 """Steady decode of a worker: many passes as one event.
 
-While all ranks of a worker only decode, or idle beside one that does, the ends of its passes are
-known before: they are written into its token log when it starts, behind the last entry, and the
-worker gets one event, at the end of the last one. What the passes do is made up for when somebody
-needs to know. There are three degrees:
+While every rank of a worker either only decodes or is idle, the end times of its passes are known
+in advance. They are appended to its token log at the start, and the worker gets a single event at
+the end of the last pass. The effects of the passes are applied lazily, in three degrees:
 
-* *touched*: a command is about to reach the worker (placement, reservation, activation, …). It goes
-  on to the end of the pass in flight only, or if a pass ends now, it is idle from now on.
-* *synced*: somebody looks at the fleet (a tick, a sample, the end of a run). What its passes so far
-  have shown becomes visible; its event stays.
-* *ended*: its event is due. Its sequences and blocks catch up, and from here the last pass ends
-  like any other.
+* *touched*: a command is about to reach the worker (placement, reservation, activation, …). Steady
+  decode ends with the pass in flight; if a pass ends now, the worker is idle.
+* *synced*: the fleet is read (a tick, a sample, the end of a run). The effects of all ended passes
+  become visible; the event stays.
+* *ended*: the event is due. Sequences and blocks catch up, and the last pass ends like any other.
 
-All of it gives exactly what running pass by pass gives; ``options.fast_forwards`` chooses.
+The results equal those of running pass by pass; ``options.fast_forwards`` selects the mode.
 """
 
 import math
@@ -58,14 +56,14 @@ from aisim_gym.metrics.token_log import entry_row
 from aisim_gym.tables import IS_CHECKED
 
 MAX_PASSES = 1024
-"""Passes that are planned at a time, at most."""
+"""Maximum number of passes planned at a time."""
 
 
 @kernel
 def plan_decode(w: World, row: int) -> int:
-    """Return how many passes of steady decode an idle worker can run now; ``NONE`` without room.
+    """Return the number of steady decode passes an idle worker can run; ``NONE`` without room.
 
-    A worker that was deferred tries again at every instant, so no pass end may be left out then.
+    A deferred worker retries at every instant, so no pass end may be skipped while there is one.
     """
     worker = w.workers[row]
     if (
@@ -79,7 +77,7 @@ def plan_decode(w: World, row: int) -> int:
     engine = w.engines[DECODE]
     last_entry = int(w.token_logs[row].next) - 1
     passes = MAX_PASSES
-    # Gauges show at once what a pass takes and gives back: one that ends requests is not put off.
+    # Gauges show allocations and releases immediately: a pass that ends requests stays an event.
     ends_apart = int(w.telemetry.is_on)
     for r in ranks_of(worker):
         if _reserves_next(w, r):
@@ -99,7 +97,7 @@ def plan_decode(w: World, row: int) -> int:
 
 @kernel
 def start_decode(w: World, row: int, passes: int) -> float:
-    """Start so many planned passes at once; return when the last one ends, for its event."""
+    """Start the planned passes as one event; return when the last one ends."""
     worker = w.workers[row]
     engine = w.engines[worker.pool]
     worker.is_busy = True
@@ -141,7 +139,7 @@ def start_decode(w: World, row: int, passes: int) -> float:
 
 @kernel
 def touch_worker(w: World, row: int) -> None:
-    """Make a worker ready for a command: whether it is busy, and its next event, are right then."""
+    """Prepare a worker for a command: bring its busy state and its next event up to date."""
     worker = w.workers[row]
     if worker.steady_passes == 0:
         return
@@ -154,14 +152,14 @@ def touch_worker(w: World, row: int) -> None:
         refresh_worker(w, row)
         return
     _cut_short(w, row, ended)
-    if w.telemetry.is_on:  # gauges will include what the pass in flight has taken
+    if w.telemetry.is_on:  # gauges include the allocations of the pass in flight
         _sync_worker(w, row, ended)
         _apply(w, row, ended + 1)
 
 
 @kernel
 def cut_short_all(w: World) -> None:
-    """Let every pass end be an event from now on; all passes that start now have started."""
+    """Turn every pass end into an event; all passes that start at this instant have started."""
     for i in range(w.pools[DECODE].live_count):
         row = int(w.rosters[ROSTER_LIVE + DECODE, i])
         if w.workers[row].steady_passes > 0:
@@ -170,10 +168,10 @@ def cut_short_all(w: World) -> None:
 
 @kernel
 def cut_short_beside(w: World, deferred: int) -> None:
-    """Let every pass end be an event from now on, since a worker has just been deferred.
+    """Turn every pass end into an event, because a worker has just been deferred.
 
-    It tries again whenever another worker of its pool starts a pass, so those that do at this
-    instant, and come after it, really have to.
+    The deferred worker retries whenever another worker of its pool starts a pass, so workers after
+    it that start a pass at this instant must actually start it.
     """
     is_decode = w.workers[deferred].pool == DECODE
     for i in range(w.pools[DECODE].live_count):
@@ -187,10 +185,10 @@ def cut_short_beside(w: World, deferred: int) -> None:
 
 @kernel
 def end_decode(w: World, row: int) -> int:
-    """Let the steady decode of a worker end: its last pass ends now and is to be completed.
+    """End the steady decode of a worker; the caller completes its last pass, which ends now.
 
     Returns:
-        The entry of this pass in the token log.
+        The token-log entry of this pass.
     """
     worker = w.workers[row]
     passes = worker.steady_passes
@@ -208,7 +206,7 @@ def end_decode(w: World, row: int) -> int:
 
 @kernel
 def sync_fleet(w: World) -> None:
-    """Make visible what all workers have done up to now."""
+    """Publish the effects of all passes that have ended on all workers."""
     for i in range(w.pools[DECODE].live_count):
         row = int(w.rosters[ROSTER_LIVE + DECODE, i])
         if w.workers[row].steady_passes > 0:
@@ -219,10 +217,10 @@ def sync_fleet(w: World) -> None:
 
 @kernel
 def show_all_tokens(w: World, row: int) -> None:
-    """Tell the requests of a worker of all their visible tokens, unless they know.
+    """Update the requests of a worker with all their visible tokens, if they are stale.
 
-    Between steady decode and this they only know of breaks in their streams. A pass that runs on
-    its own tells of its tokens itself, so this comes before.
+    During steady decode, requests are updated only at breaks in their streams. A pass outside
+    steady decode updates them itself, so this function must run before it.
     """
     worker = w.workers[row]
     if not worker.steady_stale_rows:
@@ -243,7 +241,7 @@ def show_all_tokens(w: World, row: int) -> None:
 
 @kernel
 def last_hidden_end_ms(w: World, until_ms: float) -> float:
-    """Return the last pass end up to a time that is not an event; -inf if there is none."""
+    """Return the latest pass end up to a time that has no event; -inf if there is none."""
     last_ms = -math.inf
     for i in range(w.pools[DECODE].live_count):
         row = int(w.rosters[ROSTER_LIVE + DECODE, i])
@@ -261,7 +259,7 @@ def _somebody_is_deferred(pool: PoolRow) -> bool:
 
 @kernel
 def _rows_for_passes(w: World, row: int, passes: int) -> tuple[int, int]:
-    """Return the rows of the block and of the node table that so many passes may take."""
+    """Return the maximum number of block rows and node rows that the passes may take."""
     worker = w.workers[row]
     engine = w.engines[worker.pool]
     block_rows = 0
@@ -275,7 +273,7 @@ def _rows_for_passes(w: World, row: int, passes: int) -> tuple[int, int]:
 
 @kernel
 def _reserves_next(w: World, r: int) -> bool:
-    """Return whether a rank, idle or not, may reserve for a destination when the next pass ends."""
+    """Return whether a rank, even if idle, may reserve for a destination at the next pass end."""
     rank = w.ranks[r]
     first = w.queues[queue_of(r, PENDING)].first
     return bool(
@@ -286,10 +284,10 @@ def _reserves_next(w: World, r: int) -> bool:
 
 @kernel
 def _write_ends(w: World, row: int, passes: int) -> int:
-    """Write the ends of the next passes into the token log, behind its last entry.
+    """Append the end times of the next passes to the token log.
 
     Returns:
-        How many passes take time; the first one that does not is not counted any more.
+        Number of passes before the first with zero duration.
     """
     worker = w.workers[row]
     engine = w.engines[worker.pool]
@@ -333,10 +331,10 @@ def _write_ends(w: World, row: int, passes: int) -> int:
 
 @kernel
 def _write_ends_by_table(w: World, row: int, passes: int) -> int:
-    """Do the same for a worker of one rank with a timing table.
+    """Append the end times for a worker with one rank and a timing table.
 
-    From pass to pass the context grows by one and the active tokens by as many as there are
-    sequences; a cell is looked for when the one before has been left.
+    From pass to pass the context grows by one and the active tokens by the number of sequences. The
+    grid cell is searched only when the previous one no longer applies.
     """
     worker = w.workers[row]
     engine = w.engines[worker.pool]
@@ -379,7 +377,7 @@ def _write_ends_by_table(w: World, row: int, passes: int) -> int:
 
 @kernel
 def _end_ms(w: World, row: int, n: int) -> float:
-    """Return the end of the ``n``-th pass of a worker's steady decode; n = 0: its start."""
+    """Return the end of the ``n``-th pass of a worker's steady decode, or its start for n = 0."""
     worker = w.workers[row]
     if n == 0:
         return float(worker.steady_start_ms)
@@ -388,7 +386,7 @@ def _end_ms(w: World, row: int, n: int) -> float:
 
 @kernel
 def _count_ended(w: World, row: int, until_ms: float) -> int:
-    """Return how many passes of a worker's steady decode have ended, the last one left out."""
+    """Return the number of ended passes of a worker's steady decode, excluding the last pass."""
     first = int(w.workers[row].steady_published)
     last = int(w.workers[row].steady_passes) - 1
     if first >= last or _end_ms(w, row, first + 1) > until_ms:
@@ -396,7 +394,7 @@ def _count_ended(w: World, row: int, until_ms: float) -> int:
     if _end_ms(w, row, last) <= until_ms:
         return last
     first_ms, last_ms = _end_ms(w, row, first), _end_ms(w, row, last)
-    # Passes take much the same time, so this is at most a few of them off.
+    # Passes take nearly equal time, so this estimate is at most a few passes off.
     ended = first + int((until_ms - first_ms) / (last_ms - first_ms) * (last - first))
     while _end_ms(w, row, ended) > until_ms:
         ended -= 1
@@ -407,7 +405,7 @@ def _count_ended(w: World, row: int, until_ms: float) -> int:
 
 @kernel
 def _cut_short(w: World, row: int, ended: int) -> None:
-    """Let the steady decode of a worker end with the pass in flight."""
+    """End the steady decode of a worker with the pass in flight."""
     worker = w.workers[row]
     if ended + 1 < worker.steady_passes:
         worker.steady_passes = ended + 1
@@ -416,7 +414,7 @@ def _cut_short(w: World, row: int, ended: int) -> None:
 
 @kernel
 def _put_in_flight(w: World, row: int, n: int) -> None:
-    """Note the times of the ``n``-th pass."""
+    """Set the times of the ``n``-th pass as those of the pass in flight."""
     worker = w.workers[row]
     worker.pass_start_ms = _end_ms(w, row, n - 1)
     worker.pass_end_ms = _end_ms(w, row, n)
@@ -424,7 +422,7 @@ def _put_in_flight(w: World, row: int, n: int) -> None:
 
 @kernel
 def _publish(w: World, row: int, passes: int) -> None:
-    """Count the effects of the first so many passes, except those of which the last one counts."""
+    """Count the tokens and accepted tokens of the first ``passes`` passes."""
     worker = w.workers[row]
     fresh = passes - worker.steady_published
     w.token_logs[row].next += fresh
@@ -439,7 +437,7 @@ def _publish(w: World, row: int, passes: int) -> None:
 
 @kernel
 def _sync_worker(w: World, row: int, passes: int) -> None:
-    """Make visible what the first so many passes have done; another is in flight."""
+    """Publish the effects of the first ``passes`` passes; another pass is in flight."""
     worker = w.workers[row]
     if passes <= worker.steady_published:
         show_all_tokens(w, row)
@@ -463,7 +461,7 @@ def _sync_worker(w: World, row: int, passes: int) -> None:
 
 @kernel
 def _sum_pass(w: World, r: int, n: int) -> None:
-    """Write the sums of the ``n``-th pass."""
+    """Set the batch sums of a rank to those of the ``n``-th pass."""
     rank = w.ranks[r]
     work = w.passes[r]
     before = n - 1
@@ -475,7 +473,7 @@ def _sum_pass(w: World, r: int, n: int) -> None:
 
 @kernel
 def _apply(w: World, row: int, passes: int) -> None:
-    """Let sequences and blocks know of the first so many passes."""
+    """Apply the first ``passes`` passes to sequences and blocks."""
     worker = w.workers[row]
     engine = w.engines[worker.pool]
     last_entry = int(w.token_logs[row].next) - 1
@@ -491,7 +489,7 @@ def _apply(w: World, row: int, passes: int) -> None:
 
 @kernel
 def _swap_grants(w: World, row: int) -> None:
-    """Let what a worker has set aside be what the next step may take, or put it back."""
+    """Exchange the block grant of the next step with the one reserved for a worker."""
     worker, arena = w.workers[row], w.arena
     worker.steady_block_grant, arena.block_grant = arena.block_grant, worker.steady_block_grant
     worker.steady_node_grant, arena.node_grant = arena.node_grant, worker.steady_node_grant
@@ -499,7 +497,7 @@ def _swap_grants(w: World, row: int) -> None:
 
 @kernel
 def _catch_up(w: World, row: int, passes: int) -> None:
-    """Bring a worker to the state after so many passes; it is not in steady decode any more."""
+    """Bring a worker to its state after ``passes`` passes, no longer in steady decode."""
     worker = w.workers[row]
     w.arena.block_free_count += worker.steady_block_rows
     w.arena.node_free_count += worker.steady_node_rows

@@ -1,4 +1,4 @@
-"""A scaling tick: what the planner is shown, and what its decision does.
+"""A scaling tick: preparing metrics for the planner, and applying its decision.
 
 Rules: replay-runtime.md §13.3, §14.2, §14.3, §7.3.
 """
@@ -27,17 +27,17 @@ from aisim_gym.kernel import entry_point, kernel
 from aisim_gym.metrics.traffic_window import restart_window
 
 KEEP = -1
-"""Target that leaves a pool as it is."""
+"""Target that leaves a pool unchanged."""
 
 APPLIED, NO_TICK, NO_ROOM = 0, 1, 2
-"""What became of a decision; only the first changes anything."""
+"""Outcomes of applying a decision; only ``APPLIED`` changes state."""
 
 _IDLE_MS = 1000.0
 
 
 @kernel
 def is_workload_done(w: World) -> bool:
-    """Return whether every request has arrived, ended and left no trace in the fleet (§3.3)."""
+    """Return whether all requests have arrived, ended and been cleaned up in the fleet (§3.3)."""
     clock = w.clock
     return bool(
         clock.in_flight == 0
@@ -50,7 +50,7 @@ def is_workload_done(w: World) -> bool:
 
 @kernel
 def prepare_metrics(w: World, pool_id: int) -> None:
-    """Forget metrics of workers that are not active; give idle ranks their all-zero records."""
+    """Drop metrics of inactive workers, and give idle ranks all-zero records."""
     now_ms = w.clock.now_ms
     for i in range(w.pools[pool_id].live_count):
         worker = w.workers[w.rosters[ROSTER_LIVE + pool_id, i]]
@@ -70,16 +70,16 @@ def prepare_metrics(w: World, pool_id: int) -> None:
 
 @entry_point
 def apply_decision(w: World, target_prefill: int, target_decode: int, next_tick_ms: float) -> int:
-    """Apply the planner's answer to the tick that waits for it.
+    """Apply the planner's decision to the pending tick.
 
     Args:
         w: Modified in place.
-        target_prefill: Workers wanted, or ``KEEP``; ignored by an aggregated fleet.
-        target_decode: Workers wanted, or ``KEEP``.
-        next_tick_ms: Next tick; not finite or not in the future means no more ticks.
+        target_prefill: Target number of workers, or ``KEEP``; ignored by an aggregated fleet.
+        target_decode: Target number of workers, or ``KEEP``.
+        next_tick_ms: Time of the next tick; if not finite or not in the future, ticks end.
 
     Returns:
-        ``APPLIED``; ``NO_TICK`` if no tick waits; ``NO_ROOM`` if a table must grow first.
+        ``APPLIED``; ``NO_TICK`` if no tick is pending; ``NO_ROOM`` if a table must grow first.
     """
     clock = w.clock
     if not clock.tick_shown:
@@ -108,14 +108,14 @@ def apply_decision(w: World, target_prefill: int, target_decode: int, next_tick_
 
 @kernel
 def end_ticks(w: World) -> None:
-    """Take note that no tick comes any more, so that nobody reads forward-pass metrics."""
+    """Mark ticks as over; forward-pass metrics are no longer read."""
     w.clock.ticks_are_over = True
     w.telemetry.collects_fpm = False
 
 
 @kernel
 def _request_room_for_decision(w: World, target_prefill: int, target_decode: int) -> bool:
-    """Return whether workers can be added, their starts and the next tick be events."""
+    """Return whether there is room for added workers, their startup events and the next tick."""
     prefill = _missing_workers(w, PREFILL, target_prefill)
     decode = _missing_workers(w, DECODE, target_decode)
     return bool(
@@ -127,7 +127,7 @@ def _request_room_for_decision(w: World, target_prefill: int, target_decode: int
 
 @kernel
 def _missing_workers(w: World, pool_id: int, target: int) -> int:
-    """Return how many workers a target, or ``KEEP``, adds to a pool."""
+    """Return the number of workers that a target (or ``KEEP``) adds to a pool."""
     if pool_id == PREFILL and not w.options.is_disaggregated:
         return 0
     pool = w.pools[pool_id]

@@ -1,9 +1,9 @@
-"""What is due when: a binary heap in a table, smallest (at_ms, order) first.
+"""Binary min-heaps in tables, keyed by (at_ms, order).
 
-Everything that a run waits for is in such a heap; :mod:`aisim_gym.fleet.events` says which there
-are and in what order things of one instant come. No two entries of a heap have both time and order
-in common. Subjects of a *placed* heap know their place in it, so that their entry can be moved or
-taken out without a search; a subject is there at most once.
+All timed events of a run are in such heaps; :mod:`aisim_gym.fleet.events` lists them and the order
+of events at one instant. No two entries of a heap have equal keys. A *placed* heap records the
+position of each subject's entry, so that an entry can be moved or removed without a search; each
+subject has at most one entry.
 """
 
 import math
@@ -18,7 +18,7 @@ from aisim_gym.tables import F8, I8, Table
 
 
 class TimeHeapRow(Protocol):
-    """One heap: how many entries it has, and how many it has numbered."""
+    """One heap: its number of entries, and its insertion counter."""
 
     count: I8
     numbered: I8
@@ -28,8 +28,8 @@ class TimedRow(Protocol):
     """One entry."""
 
     at_ms: F8
-    order: I8  # among those of one instant
-    subject: I8  # what it is about: a worker, a request, a session
+    order: I8  # within one instant
+    subject: I8  # worker, request or session
 
 
 @kernel
@@ -45,7 +45,7 @@ def push(
 
 @kernel
 def push_in_turn(heap: TimeHeapRow, entries: Table[TimedRow], at_ms: float, subject: int) -> None:
-    """Add an entry that comes after those of the same instant which were added before."""
+    """Add an entry that sorts after all earlier entries of the same instant."""
     order = heap.numbered
     heap.numbered += 1
     push(heap, entries, at_ms, order, subject)
@@ -59,7 +59,7 @@ def next_ms(heap: TimeHeapRow, entries: Table[TimedRow]) -> float:
 
 @kernel
 def pop(heap: TimeHeapRow, entries: Table[TimedRow]) -> int:
-    """Remove the first entry, there must be one; return its subject."""
+    """Remove the first entry of a heap that is not empty; return its subject."""
     subject = int(entries[0].subject)
     _remove(heap, entries, None, 0)
     return subject
@@ -74,15 +74,15 @@ def push_placed(
     order: int,
     subject: int,
 ) -> None:
-    """Add the entry of a subject that has none.
+    """Add an entry for a subject that has none.
 
     Args:
-        heap: Modified in place, like the others.
-        entries: Its entries.
-        places: By subject: where its entry is, while there is one.
+        heap: Modified in place, as are ``entries`` and ``places``.
+        entries: Entries of the heap.
+        places: By subject: position of its entry, valid while it has one.
         at_ms: When it is due.
-        order: Among those of the same instant.
-        subject: What it is about.
+        order: Order within the instant.
+        subject: Worker, request or session.
     """
     _check_room(heap, entries)
     at = heap.count
@@ -103,7 +103,7 @@ def move_earlier(
 def remove_placed(
     heap: TimeHeapRow, entries: Table[TimedRow], places: NDArray[np.int64], subject: int
 ) -> None:
-    """Take out the entry of a subject."""
+    """Remove the entry of a subject."""
     _remove(heap, entries, places, int(places[subject]))
 
 
@@ -117,7 +117,7 @@ def _check_room(heap: TimeHeapRow, entries: Table[TimedRow]) -> None:
 def _remove(
     heap: TimeHeapRow, entries: Table[TimedRow], places: NDArray[np.int64] | None, at: int
 ) -> None:
-    """Take out the entry at a place: the last one fills the gap."""
+    """Remove the entry at a place; the last entry fills the gap."""
     heap.count -= 1
     count = heap.count
     if at == count:
@@ -148,7 +148,7 @@ def _sift_up(
     order: int,
     subject: int,
 ) -> None:
-    """Put an entry at ``at`` or above."""
+    """Place an entry at ``at`` or at one of its ancestors."""
     while at > 0:
         parent = (at - 1) // 2
         above = entries[parent]

@@ -1,7 +1,7 @@
-"""Tokens of a worker's requests on their way to the clients, and the worker's log of them.
+"""Token streams from a worker's requests to the clients, and the worker's token log.
 
-A token is in step if it comes with the entry of the log right after the one of the token before it.
-Any other is a break in the stream of its request (:mod:`~aisim_gym.metrics.request_times`).
+A token is in step if its log entry directly follows the entry of the previous token of its request.
+Any other token is a break in the stream of its request (:mod:`~aisim_gym.metrics.request_times`).
 """
 
 import math
@@ -30,7 +30,7 @@ SMALLEST_LOG = 512
 
 @kernel
 def request_room_in_log(w: World, row: int, count: int) -> bool:
-    """Return whether a worker's log has room for so many entries, settling old ones if need be."""
+    """Return whether a worker's log has room for ``count`` entries; settle old ones if needed."""
     log = w.token_logs[row]
     if free_entries(log) >= count:
         return True
@@ -50,17 +50,17 @@ def request_room_in_log(w: World, row: int, count: int) -> bool:
 
 @kernel
 def settle_logs(w: World) -> None:
-    """Settle all logs wholly, at the end of a run."""
+    """Settle all logs completely at the end of a run."""
     for row in range(w.pools[PREFILL].num_workers + w.pools[DECODE].num_workers):
         _settle(w, row, int(w.token_logs[row].next), True)
 
 
 @kernel
 def log_pass(w: World, row: int) -> int:
-    """Add an entry for the pass that ends now, if its tokens are in step; return it or ``NONE``.
+    """Add a log entry for the pass that ends now if its tokens are in step; return it or ``NONE``.
 
-    They are in step if they go on where the last entry left off: while requests that got a token
-    then are stalled by a pass that serves others, these are the ones out of step.
+    The tokens are in step if they continue the streams of the last entry. While a pass for other
+    requests stalls these streams, the tokens of that pass are out of step.
     """
     worker = w.workers[row]
     if worker.pool != DECODE or w.server_stages[DECODE].num_servers > 0:
@@ -83,7 +83,7 @@ def log_pass(w: World, row: int) -> int:
 
 @kernel
 def start_stream(w: World, s: int, entry: int) -> None:
-    """Let a request that has no token yet get its first one with an entry to come."""
+    """Start the stream of a request: its first token comes with a future entry."""
     seq = w.seqs[s]
     seq.oldest_entry = entry
     seq.first_entry = entry
@@ -92,13 +92,13 @@ def start_stream(w: World, s: int, entry: int) -> None:
 
 @kernel
 def send_tokens(w: World, s: int, entry: int, received_ms: float) -> None:
-    """Give the client the tokens that a pass has emitted for a sequence, at least one.
+    """Send the client the tokens that a pass emitted for a sequence, at least one.
 
     Args:
-        w: Modified in place; there is room for a break.
+        w: Modified in place; must have room for a break.
         s: The sequence.
-        entry: Of the log, for this pass, or ``NONE``.
-        received_ms: When the client has them.
+        entry: Log entry of this pass, or ``NONE``.
+        received_ms: When the client receives them.
     """
     seq = w.seqs[s]
     request = w.requests[seq.request]
@@ -118,7 +118,7 @@ def send_tokens(w: World, s: int, entry: int, received_ms: float) -> None:
         request.zero_gaps += tokens - 1
     if math.isnan(request.second_token_ms) and seq.generated_tokens > 1:
         if seq.generated_tokens - tokens > 1 or math.isnan(request.first_token_ms):
-            # They came in steady decode.
+            # These tokens come from steady decode.
             _show_first_tokens(w, s, int(seq.generated_tokens))
         else:
             request.second_token_ms = received_ms
@@ -128,7 +128,7 @@ def send_tokens(w: World, s: int, entry: int, received_ms: float) -> None:
 
 @kernel
 def show_tokens(w: World, s: int, tokens: int, entry: int) -> None:
-    """Bring the times of a request up to its ``tokens``-th token, which came with ``entry``."""
+    """Update the times of a request up to its ``tokens``-th token, which came with ``entry``."""
     seq = w.seqs[s]
     request = w.requests[seq.request]
     log = w.token_logs[w.ranks[seq.rank].worker]
@@ -140,7 +140,7 @@ def show_tokens(w: World, s: int, tokens: int, entry: int) -> None:
 
 @kernel
 def _show_first_tokens(w: World, s: int, tokens: int) -> None:
-    """Write the times of the first two of so many tokens that came in an unbroken stream."""
+    """Set the times of the first two of ``tokens`` tokens in an unbroken stream."""
     seq = w.seqs[s]
     request = w.requests[seq.request]
     log = w.token_logs[w.ranks[seq.rank].worker]
@@ -152,7 +152,7 @@ def _show_first_tokens(w: World, s: int, tokens: int) -> None:
 
 @kernel
 def close_stream(w: World, s: int) -> None:
-    """Count the gaps between the tokens of a request that has completed."""
+    """Count the token gaps of a completed request."""
     seq = w.seqs[s]
     if seq.oldest_entry == NONE or not w.options.captures_gaps:
         return

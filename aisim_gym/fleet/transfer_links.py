@@ -1,16 +1,16 @@
 """Shared links: concurrent KV transfers share the links of their ranks max-min fairly.
 
-Rules: replay-runtime.md §11.3. A prefill rank sends over a link of rate 1, a decode rank receives
-over one of rate ``receive_rate``; links have the number of their rank. The work of a transfer is
-what it takes alone on links of rate 1, in ms.
+Rules: replay-runtime.md §11.3. A prefill rank sends over a link of rate 1, and a decode rank
+receives over a link of rate ``receive_rate``. Links are indexed by rank row. The work of a transfer
+is its duration in ms when alone on links of rate 1.
 
-Every transfer keeps its own starting point: the last instant at which its rate changed, and the
-work left then. Its end is computed from there once, so a transfer is not touched by what happens on
-other links, and one that is alone on its links ends at exactly ``start + work / rate``.
+Every transfer stores the last instant at which its rate changed, and its remaining work at that
+instant. Its end is computed once from these values, so activity on other links does not affect a
+transfer, and a transfer alone on its links ends at exactly ``start + work / rate``.
 
-What starts or is cancelled only makes the rates stale. They are found anew when the links are asked
-next for a transfer that ends: once per instant, after all that end there are gone. Until then there
-is no next end to ask for, so whoever changes the links must ask them at that very instant.
+A start or a cancellation only marks the rates as stale. They are recomputed by the next call of
+:func:`pop_transfer`, once per instant, after all transfers that end then are removed. The next end
+is undefined until then, so a caller that changes the links must call it at the same instant.
 """
 
 import math
@@ -25,34 +25,34 @@ from aisim_gym.tables import B1, F8, I8, Table
 class TransferSetRow(Protocol):
     """All transfers of a fleet."""
 
-    receive_rate: F8  # of a decode rank relative to a prefill rank, +inf: unlimited
-    next_end_ms: F8  # of the first transfer to end, +inf if there is none
+    receive_rate: F8  # decode rank relative to prefill rank, +inf: unlimited
+    next_end_ms: F8  # end of the first transfer to end, +inf if none
     num_transfers: I8
-    num_rows: I8  # of the table, as far as it was ever used
-    is_stale: B1  # the rates are not yet those of the transfers that run
+    num_rows: I8  # table rows used so far
+    is_stale: B1  # rates do not match the running transfers yet
 
 
 class TransferRow(Protocol):
     """One transfer."""
 
-    is_running: B1  # else the row is free
+    is_running: B1  # otherwise the row is free
     request: I8
     handoff_id: I8
     sender: I8  # rank row of the prefill end
-    receiver: I8  # of the decode end
-    work_ms: F8  # left at since_ms
-    since_ms: F8  # when the rate changed last
+    receiver: I8  # rank row of the decode end
+    work_ms: F8  # remaining at since_ms
+    since_ms: F8  # last change of the rate
     rate: F8
     end_ms: F8
-    fair_rate: F8  # while rates are computed: the new one, negative if not known yet
+    fair_rate: F8  # new rate during a recomputation, negative until known
 
 
 class LinkRow(Protocol):
-    """The link of a rank; used only while rates are computed."""
+    """The link of a rank, used only during a recomputation of the rates."""
 
-    free_rate: F8  # not given away yet
-    num_open: I8  # transfers whose rate is not known yet
-    share: F8  # free_rate for each of them
+    free_rate: F8  # not assigned yet
+    num_open: I8  # transfers without a known rate
+    share: F8  # free_rate / num_open
 
 
 @kernel
@@ -69,14 +69,14 @@ def start_transfer(
     """Start a transfer between two ranks; the table must have a free row.
 
     Args:
-        state: Modified in place, like the table.
+        state: Modified in place, as is ``transfers``.
         transfers: All transfers.
         request: Row of its request.
-        handoff_id: Orders transfers that end at one instant.
+        handoff_id: Orders transfers that end at the same instant.
         sender: Rank row of the prefill end.
         receiver: Rank row of the decode end.
-        work_ms: What it takes alone on links of rate 1, > 0.
-        now_ms: Start.
+        work_ms: Duration when alone on links of rate 1, > 0.
+        now_ms: Start time.
     """
     at = 0
     while at < state.num_rows and transfers[at].is_running:
@@ -100,7 +100,7 @@ def start_transfer(
 
 @kernel
 def cancel_transfer(state: TransferSetRow, transfers: Table[TransferRow], request: int) -> bool:
-    """Forget the transfer of a request, also if it is due; return whether there was one."""
+    """Remove the transfer of a request, even if it is due; return whether there was one."""
     for i in range(state.num_rows):
         if transfers[i].is_running and transfers[i].request == request:
             _remove(state, transfers, i)
@@ -118,13 +118,13 @@ def next_transfer_ms(state: TransferSetRow) -> float:
 def pop_transfer(
     state: TransferSetRow, transfers: Table[TransferRow], links: Table[LinkRow], now_ms: float
 ) -> int:
-    """Remove the transfer of the smallest handoff that ends now; return its request, else NONE.
+    """Remove the transfer with the smallest handoff id that ends now; return its request or NONE.
 
     Args:
-        state: Modified in place, like the others.
+        state: Modified in place, as are ``transfers`` and ``links``.
         transfers: All transfers.
-        links: By rank row.
-        now_ms: No transfer ended before.
+        links: Links by rank row.
+        now_ms: Current time; no transfer ends earlier.
     """
     while state.is_stale or next_transfer_ms(state) <= now_ms:
         first = NONE
@@ -153,7 +153,7 @@ def _remove(state: TransferSetRow, transfers: Table[TransferRow], at: int) -> No
 def _share_links(
     state: TransferSetRow, transfers: Table[TransferRow], links: Table[LinkRow], now_ms: float
 ) -> None:
-    """Give every transfer its fair rate; a new rate moves its end."""
+    """Set the fair rate of every transfer; a changed rate moves its end."""
     _find_fair_rates(state, transfers, links)
     state.is_stale = False
     state.next_end_ms = math.inf
@@ -176,8 +176,8 @@ def _find_fair_rates(
 ) -> None:
     """Fill in ``fair_rate`` by progressive filling.
 
-    In each round the links with the smallest share fix the rates of their transfers, which use up
-    as much of the links at their other ends.
+    In each round, the links with the smallest share fix the rates of their transfers. These rates
+    are subtracted from the links at the other ends.
     """
     _open_links(state, transfers, links)
     num_open = state.num_transfers
@@ -202,7 +202,7 @@ def _find_fair_rates(
 def _open_links(
     state: TransferSetRow, transfers: Table[TransferRow], links: Table[LinkRow]
 ) -> None:
-    """Give the links of all transfers their whole rate, and count who wants it."""
+    """Reset the links of all transfers to their full rate, and count their transfers."""
     for i in range(state.num_rows):
         links[transfers[i].sender].num_open = 0
         links[transfers[i].receiver].num_open = 0
@@ -221,7 +221,7 @@ def _open_links(
 def _share_out(
     state: TransferSetRow, transfers: Table[TransferRow], links: Table[LinkRow]
 ) -> float:
-    """Divide what is left of each link among its open transfers; return the smallest share."""
+    """Divide the free rate of each link among its open transfers; return the smallest share."""
     least = math.inf
     for i in range(state.num_rows):
         transfer = transfers[i]

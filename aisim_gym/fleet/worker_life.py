@@ -1,4 +1,4 @@
-"""Life of a worker: starting, active, draining, removed; scaling targets.
+"""Lifecycle of a worker (starting, active, draining, removed) and scaling targets.
 
 Rules: replay-runtime.md §6.1, §6.3, §6.7, §7, §8.
 """
@@ -30,7 +30,7 @@ from aisim_gym.kernel import entry_point, kernel
 
 @entry_point
 def create_first_workers(w: World, pool_id: int, count: int) -> None:
-    """Add the workers that a pool has at time 0, active; their table rows must be there."""
+    """Add the active workers of a pool at time 0; their table rows must exist."""
     for _ in range(count):
         create_worker(w, pool_id, WORKER_ACTIVE, NONE)
 
@@ -89,14 +89,14 @@ def create_worker(w: World, pool_id: int, state: int, operation: int) -> int:
 
 @kernel
 def pay_workers(pool: PoolRow, now_ms: float) -> None:
-    """Pay for the live workers of a pool up to now (§2.6): before their number changes."""
+    """Pay for the live workers of a pool up to now (§2.6), before their number changes."""
     pool.worker_seconds += float(pool.live_count) * (now_ms - pool.paid_until_ms) / 1000.0
     pool.paid_until_ms = now_ms
 
 
 @kernel
 def activate_worker(w: World, row: int, operation: int) -> None:
-    """Turn a starting worker active: placements may choose it from now on."""
+    """Activate a starting worker, so that placement can choose it."""
     worker = w.workers[row]
     pool = w.pools[worker.pool]
     worker.state = WORKER_ACTIVE
@@ -113,12 +113,12 @@ def activate_worker(w: World, row: int, operation: int) -> None:
 
 @kernel
 def apply_target(w: World, pool_id: int, target: int, tick_ordinal: int) -> None:
-    """Bring the non-draining workers of a pool to ``target`` (§7.1); table rows must suffice.
+    """Scale the non-draining workers of a pool to ``target`` (§7.1); table rows must suffice.
 
     Args:
         w: Modified in place.
         pool_id: ``PREFILL`` or ``DECODE``.
-        target: Wanted number of starting and active workers, >= 0.
+        target: Target number of starting and active workers, >= 0.
         tick_ordinal: Tick that decided it.
     """
     pool = w.pools[pool_id]
@@ -154,7 +154,7 @@ def apply_target(w: World, pool_id: int, target: int, tick_ordinal: int) -> None
 
 @kernel
 def begin_drain(w: World, row: int, operation: int) -> None:
-    """Take an active worker out of placement; it finishes what it has."""
+    """Remove an active worker from placement; it finishes its work."""
     worker = w.workers[row]
     pool = w.pools[worker.pool]
     worker.state = WORKER_DRAINING
@@ -168,7 +168,7 @@ def begin_drain(w: World, row: int, operation: int) -> None:
 
 @kernel
 def settle_drained(w: World, pool_id: int) -> bool:
-    """Remove draining workers that have nothing left; return whether there were any."""
+    """Remove draining workers without work; return whether there were any."""
     pool = w.pools[pool_id]
     if pool.draining_count == 0 or not pool.drain_check:
         return False
@@ -195,7 +195,7 @@ def settle_ready(w: World, row: int) -> bool:
 
 @kernel
 def is_drained(w: World, row: int) -> bool:
-    """Return whether a worker has no pass in flight, no request, no held KV, nothing to count."""
+    """Return whether a worker has no pass in flight, no request, no held KV, no paused round."""
     worker = w.workers[row]
     if worker.is_busy:
         return False
@@ -219,7 +219,7 @@ def is_startable(w: World, row: int) -> bool:
 
 @kernel
 def is_rank_startable(w: World, r: int) -> bool:
-    """Return whether a rank has something to run; destinations without KV wait for others."""
+    """Return whether a rank has work to run, not counting destinations without KV."""
     return bool(
         w.queues[queue_of(r, WAITING)].count > 0
         or w.queues[queue_of(r, RUNNING)].count > 0

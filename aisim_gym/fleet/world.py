@@ -1,9 +1,9 @@
-"""The world: every table of a run in one table set, each declared once.
+"""The world: all tables of a run in one table set, each declared once.
 
-A field is a table, an array, or the row of a table with a single one. Its annotation says what it
-holds and its shape (:mod:`aisim_gym.table_shapes`): making, growing, copying and saving a run
-derive from it, so a new table is one line here. Compiled functions that handle one event take the
-whole world; engine functions take just the tables they need.
+A field is a table, an array, or the only row of a one-row table. Its annotation declares its type
+and shape (:mod:`aisim_gym.table_shapes`). Creating, growing, copying and saving a run derive from
+the annotations, so adding a table takes one line here. Compiled functions that handle one event
+take the whole world; engine functions take only the tables they need.
 """
 
 from dataclasses import dataclass
@@ -68,7 +68,7 @@ REQUESTS, SESSIONS = Per("request"), Per("session")
 HANDED_OVER = Per("request", is_optional=True)
 """Requests of a disaggregated fleet."""
 STAGED, ENCODED = Per("request", is_optional=True), Per("request", is_optional=True)
-"""Requests of a fleet with any optional stage, with encoders."""
+"""Requests of a fleet with any optional stage; requests of a fleet with encoders."""
 SHARING = Per("request", is_optional=True)
 """Requests of a fleet whose transfers share links."""
 GIVEN = Given()
@@ -103,29 +103,27 @@ class World(TableSet):
         NDArray[np.int64], (Per("rank", is_optional=True), WORDS_PER_BLOCK)
     ]
     requests: Annotated[Table[RequestRow], REQUESTS]
-    breaks: Annotated[NDArray[np.float64], Growing(1024)]  # in the streams of tokens
+    breaks: Annotated[NDArray[np.float64], Growing(1024)]  # in token streams
     break_heads: Annotated[NDArray[np.int64], NUM_HEADS]
     token_logs: Annotated[Table[TokenLogRow], WORKERS]
     log_entries: Annotated[Table[EntryRow], Growing(8192)]
-    statistics: Annotated[  # pairs: gaps at breaks, then by worker those in its log
+    statistics: Annotated[  # pairs: gaps at breaks, then logged gaps by worker
         Table[StatisticsRow], WORKERS * NUM_SAMPLES + NUM_SAMPLES
     ]
     buckets: Annotated[NDArray[np.int64], (NUM_SAMPLES, NUM_BUCKETS)]
     handoffs: Annotated[Table[HandoffRow], HANDED_OVER]
     action_queues: Annotated[Table[ActionQueueRow], RANKS + QUEUE_DEFERRED]
-    heaps: Annotated[Table[TimeHeapRow], NUM_HEAPS]  # of the next four
+    heaps: Annotated[Table[TimeHeapRow], NUM_HEAPS]  # of the next four tables
     events: Annotated[Table[TimedRow], Growing(64)]
     pass_ends: Annotated[Table[TimedRow], WORKERS]
-    ready_sessions: Annotated[Table[TimedRow], SESSIONS]  # whose next turn is due
+    ready_sessions: Annotated[Table[TimedRow], SESSIONS]  # by due time of the next turn
     stage_timers: Annotated[Table[Table[TimedRow]], (NUM_STAGES, STAGED)]
     pass_end_places: Annotated[NDArray[np.int64], WORKERS]
     rosters: Annotated[NDArray[np.int64], (NUM_ROSTERS, WORKERS)]
     admissions: Annotated[Table[AdmissionRow], Growing(256)]
     operations: Annotated[Table[OperationRow], Growing(64)]
     sessions: Annotated[Table[SessionRow], SESSIONS]  # empty for a plain list of requests
-    think_ms: Annotated[
-        NDArray[np.float64], GIVEN
-    ]  # by request: after the turn before it, or empty
+    think_ms: Annotated[NDArray[np.float64], GIVEN]  # by request: after the previous turn, or empty
     gauges: Annotated[Table[GaugeRow], RANKS]
     server_stages: Annotated[Table[ServerStageRow], NUM_POOLS]  # tokenizers, detokenizers
     server_free_ms: Annotated[NDArray[np.float64], (WORKERS, GIVEN)]  # by server
@@ -133,7 +131,7 @@ class World(TableSet):
     encoder: Annotated[EncoderRow, ONE]
     encoder_free_ms: Annotated[NDArray[np.float64], GIVEN]  # by encoder
     encoder_forward_ms: Annotated[NDArray[np.float64], GIVEN]  # by batch size - 1
-    encoder_queue: Annotated[NDArray[np.int64], ENCODED]  # by request: the one behind it
+    encoder_queue: Annotated[NDArray[np.int64], ENCODED]  # by request: the next in the queue
     transfer_set: Annotated[TransferSetRow, ONE]
     transfers: Annotated[Table[TransferRow], SHARING]
     links: Annotated[Table[LinkRow], Per("rank", is_optional=True)]  # empty unless shared

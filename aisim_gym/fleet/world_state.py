@@ -1,4 +1,4 @@
-"""The tables of a run as Python holds them: made, grown on demand, copied, written to a file."""
+"""Python-side storage of the tables of a run: creation, growth, copying and saving."""
 
 from collections.abc import Collection, Mapping
 from typing import Any, Self
@@ -33,22 +33,22 @@ from aisim_gym.tables import (
 DECLARED: Mapping[str, Declaration] = {
     name: declared for name, declared in declarations(World).items() if declared.is_kept
 }
-"""The tables that are the state of a run, as ``World`` declares them."""
+"""The tables that form the state of a run, as declared by ``World``."""
 
 _BY_NUMBER = {declared.number: declared for declared in DECLARED.values()}
 
 
 class WorldState:
-    """Every table of a run; :attr:`world` is what compiled code takes.
+    """All tables of a run; :attr:`world` passes them to compiled code.
 
     Attributes:
-        tables: By name. Where the world has a row, here is the table with that row.
+        tables: Tables by name. A world field that is a row is stored here as a one-row table.
     """
 
     tables: dict[str, NDArray[Any]]
 
     def __init__(self, tables: Mapping[str, NDArray[Any]]) -> None:
-        """Take all tables that ``World`` declares."""
+        """Create a state from all tables that ``World`` declares."""
         self.tables = dict(tables)
         self._world: World | None = None
 
@@ -61,13 +61,13 @@ class WorldState:
         first_rows: Mapping[str, int],
         left_out: Collection[str] = (),
     ) -> Self:
-        """Return a state whose tables are zero, but for those that are given.
+        """Return a state with zero-filled tables, except those given.
 
         Args:
-            counts: How many things of each kind there are rows for.
-            given: Tables by name; the state owns them from now on.
-            first_rows: Rows at the start of growing tables, instead of those declared.
-            left_out: Tables without rows.
+            counts: Number of rows for each kind of entity.
+            given: Tables by name; the state takes ownership.
+            first_rows: Initial rows of growing tables, overriding the declared numbers.
+            left_out: Tables to create without rows.
         """
         tables = {}
         for name, declared in DECLARED.items():
@@ -107,11 +107,11 @@ class WorldState:
 
     @classmethod
     def from_tables(cls, tables: Mapping[str, NDArray[Any]]) -> Self:
-        """Build a state from tables by name; structured arrays become record arrays.
+        """Create a state from tables by name; structured arrays become record arrays.
 
         Raises:
             KeyError: If a table is missing.
-            ValueError: If a table has other columns than in this version.
+            ValueError: If the columns of a table differ from those of this version.
         """
         restored = {}
         for name, declared in DECLARED.items():
@@ -123,7 +123,7 @@ class WorldState:
         return cls(restored)
 
     def replace(self, name: str, table: Any) -> None:
-        """Put another table in the place of one."""
+        """Replace a table."""
         self.tables[name] = table
         self._world = None
 
@@ -153,15 +153,15 @@ class WorldState:
         )
 
     def plain_tables(self) -> dict[str, NDArray[Any]]:
-        """Return the tables by name as plain structured arrays, to be written to a file."""
+        """Return the tables by name as plain structured arrays, for saving to a file."""
         self.check_guards()
         return {name: np.asarray(table) for name, table in self.tables.items()}
 
     def check_guards(self) -> None:
-        """Do nothing but in a checked build: there, find writes behind the end of a table.
+        """Detect writes past the end of a table in a checked build; otherwise do nothing.
 
         Raises:
-            InternalError: If there was one.
+            InternalError: If a guard row was overwritten.
         """
         damaged = [
             name
@@ -175,7 +175,7 @@ class WorldState:
             )
 
     def grow(self) -> None:
-        """Give compiled code the room that it has asked for (``fleet/room.py``)."""
+        """Grow the tables as requested by compiled code (``fleet/room.py``)."""
         asked = self.world.resume
         declared, amount = _BY_NUMBER[int(asked.room_table)], int(asked.room_amount)
         axis = declared.axes[0]
@@ -191,7 +191,7 @@ class WorldState:
         self._grow_all(axis.kind, count)
 
     def _grow_all(self, kind: str, count: int) -> None:
-        """Give all tables with rows per thing of a kind room for so many of them."""
+        """Grow all tables with rows per entity of a kind to ``count`` entities."""
         for name, declared in DECLARED.items():
             axis, table = declared.axis_per(kind), self.tables[name]
             if axis is None:
@@ -203,7 +203,7 @@ class WorldState:
 
 
 def _length(axis: Any, counts: Mapping[str, int], first_rows: int | None) -> int:
-    """Return the length of an axis; without counts, of a table that is left out."""
+    """Return the length of an axis; ``counts`` is empty for a table that is left out."""
     if isinstance(axis, Per):
         return axis.length(counts[axis.kind]) if counts else 0
     if isinstance(axis, Growing):
@@ -213,7 +213,7 @@ def _length(axis: Any, counts: Mapping[str, int], first_rows: int | None) -> int
 
 
 def _adopted(table: Any, declared: Declaration) -> NDArray[Any]:
-    """Return a table that was made elsewhere as one of a state; in a checked build, a copy."""
+    """Return an external table for use in a state; in a checked build, a guarded copy."""
     array = np.asarray(table)
     if _is_shared(declared):
         return array
@@ -227,7 +227,7 @@ def _is_shared(declared: Declaration) -> bool:
 
 
 _MOST_DECODE_TIMES, _MOST_PREFILL_TIMES = 1 << 21, 1 << 18
-"""Sizes of the tables of pass times, per role: 16 MB and 2 MB; only what is used takes memory."""
+"""Sizes of the pass-time tables, per role: 16 MB and 2 MB; only used pages take memory."""
 
 _pass_times_ms: dict[bytes, tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
 
@@ -235,9 +235,9 @@ _pass_times_ms: dict[bytes, tuple[NDArray[np.float64], NDArray[np.float64]]] = {
 def pass_times_ms(
     engines: Table[EngineRow],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the tables of decode and prefill times of two roles.
+    """Return the decode and prefill time tables of two roles.
 
-    All worlds with the same timing share them.
+    All worlds with the same timing share these tables.
     """
     timing = ("num_blocks", "block_size", "timing", "fixed_decode_ms", "decode_speedup")
     rows = np.asarray(engines)

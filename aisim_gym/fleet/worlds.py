@@ -1,4 +1,4 @@
-"""World types: one per backend, so that compiled code is specialised by the backend of a run."""
+"""World types, one per backend, so that compiled code is specialised by backend."""
 
 from aisim_gym.engine.backend import Backend
 from aisim_gym.engine.sglang import SGLANG
@@ -11,12 +11,12 @@ BACKENDS: dict[str, tuple[Backend, Backend]] = {
     "trtllm": (TRTLLM, TRTLLM_DRAFTING),
     "sglang": (SGLANG, SGLANG),
 }
-"""By name: the backend of a fleet that does not draft, and of one that decodes speculatively. They
-are the same where drafting needs no code of its own."""
+"""By name: the backend of a fleet without drafts, and of one with speculative decoding. Both are
+equal where drafting needs no separate code."""
 
 
 def _make_world_types() -> dict[Backend, type[World]]:
-    """Return a world type per backend, under a public name of this module (it is pickled)."""
+    """Return one world type per backend, under a public name of this module (for pickling)."""
     made: dict[Backend, type[World]] = {}
     for name, backends in BACKENDS.items():
         for kind, backend in zip(("", "Drafting"), backends, strict=True):

@@ -1,1 +1,1 @@
-"""What a run records: request times, token gaps, traffic windows."""
+"""Recorded metrics of a run: request times, token gaps, traffic windows."""

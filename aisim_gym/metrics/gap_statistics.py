@@ -1,8 +1,8 @@
 """Inter-token gaps and per-user throughput of completed requests, as streaming statistics.
 
 Rule: replay-runtime.md §15.4. Count, mean and standard deviation are exact, percentiles come from a
-relative-error sketch: bucket ``k = ceil(ln v / ln gamma)`` stands for ``2 gamma^k / (gamma + 1)``.
-A value enters with a weight: how often it occurred.
+relative-error sketch: bucket ``k = ceil(ln v / ln gamma)`` represents ``2 gamma^k / (gamma + 1)``.
+Each value has a weight, the number of its occurrences.
 """
 
 import math
@@ -17,7 +17,7 @@ from aisim_gym.tables import F8, I8, Table, make_table
 GAMMA = 1.001 / 0.999
 _LOG_GAMMA = math.log1p(2 * 0.001 / 0.999)
 _OFFSET = 11_000
-"""Bucket index of the value 1; covers 3e-10 … 4e13."""
+"""Bucket index of the value 1; the buckets cover 3e-10 … 4e13."""
 NUM_BUCKETS = 26_600
 GAP, RATE = 0, 1
 NUM_SAMPLES = 2
@@ -42,14 +42,14 @@ def add_gap(
     gap_ms: float,
     weight: int,
 ) -> None:
-    """Add a gap between consecutive tokens of a request, and its rate if it is not zero.
+    """Add a gap between consecutive tokens of a request, and its rate if the gap is not zero.
 
     Args:
         gaps: Moments of gaps.
         rates: Moments of rates.
-        buckets: Shape (NUM_SAMPLES, NUM_BUCKETS): counts of both.
-        gap_ms: The gap.
-        weight: How often it occurred.
+        buckets: Shape (NUM_SAMPLES, NUM_BUCKETS): bucket counts of both.
+        gap_ms: The gap in ms.
+        weight: Number of occurrences.
     """
     _add(gaps, buckets[GAP], gap_ms, weight)
     if gap_ms > 0.0:
@@ -60,7 +60,7 @@ def add_gap(
 def add_moments(
     row: StatisticsRow, count: int, average: float, squares: float, low: float, high: float
 ) -> None:
-    """Add the moments of ``count`` >= 1 more values (Chan's rule); zeros are counted elsewhere."""
+    """Add the moments of ``count`` >= 1 values (Chan's rule); zeros are counted elsewhere."""
     if row.count == 0:
         row.low = low
         row.high = high
@@ -76,22 +76,22 @@ def add_moments(
 
 @kernel
 def bucket_place(value: float) -> float:
-    """Return where a value > 0 lies on the scale of buckets: its bucket is the next integer."""
+    """Return the place of a value > 0 on the bucket scale; its bucket is the next integer."""
     return math.log(value) / _LOG_GAMMA
 
 
 @kernel
 def bucket_index(place: float) -> int:
-    """Return the index of the bucket of a place; values out of range go to the outermost ones."""
+    """Return the bucket index of a place, clamped to the outermost buckets."""
     return min(max(math.ceil(place) + _OFFSET, 0), NUM_BUCKETS - 1)
 
 
 @kernel
 def bucket_bounds(value: float, place: float) -> tuple[float, float]:
-    """Return a range around a value whose values surely have the same bucket, bounds excluded."""
+    """Return an open interval around a value in which all values have the same bucket."""
     above = (math.ceil(place) - place) * _LOG_GAMMA
     below = _LOG_GAMMA - above
-    # First-order bounds of the exponential, so that no logarithm of a neighbour can be beyond.
+    # First-order bounds of the exponential, so that rounding cannot lead to another bucket.
     low = value * (1.0 - below + below * below / 2.0) * (1.0 + 1e-12)
     return low, value * (1.0 + above) * (1.0 - 1e-12)
 
@@ -126,11 +126,11 @@ def merged_statistics(statistics: Table[StatisticsRow]) -> Table[StatisticsRow]:
 
 
 def sketch_percentile(row: StatisticsRow, buckets: NDArray[np.int64], percent: float) -> float:
-    """Return the sketch's value at a percentile, 0.0 for an empty sample, a lone value as it is.
+    """Return the sketch's value at a percentile; 0.0 for no value, exact for a single value.
 
     Args:
         row: Moments of the sample.
-        buckets: Shape (NUM_BUCKETS,): counts of the same sample.
+        buckets: Shape (NUM_BUCKETS,): bucket counts of the same sample.
         percent: 0 … 100.
     """
     if row.count == 0:

@@ -1,4 +1,4 @@
-"""What a run records per request: admissions, tokens, handoff times, outcome.
+"""Per-request records of a run: admissions, tokens, handoff times, outcome.
 
 Rules: replay-runtime.md §15.1, §15.6. Times are ms, NaN while unknown.
 """
@@ -20,19 +20,19 @@ REQUEST_OPEN, REQUEST_COMPLETED, REQUEST_REJECTED, REQUEST_FAILED, REQUEST_CANCE
 POOL_PREFILL, POOL_DECODE, POOL_AGGREGATED = 0, 1, 2
 _CHUNK = 64
 _BREAK = 3
-"""Elements of a break in the stream of tokens: first and last entry before it, its gap in ms."""
+"""Elements of a break in a token stream: first and last entry before it, its gap in ms."""
 STATUS_NAMES = ("open", "completed", "rejected", "failed", "canceled")
 
 
 class RequestRow(Protocol):
-    """One request: what is asked for and what happened to it.
+    """One request: its parameters and its recorded times and counts.
 
-    A list is sorted by arrival, sessions are by session and turn.
+    Lists are sorted by arrival, sessions by session and turn.
     """
 
     arrival_ms: F8
     first_admit_ms: F8
-    prefill_admit_ms: F8  # disaggregated only, like the next five
+    prefill_admit_ms: F8  # disaggregated only, as are the next five
     source_held_ms: F8
     destination_reserved_ms: F8
     destination_activated_ms: F8
@@ -45,28 +45,28 @@ class RequestRow(Protocol):
     source_index: I8  # in the trace, or the order in which requests were given
     content_start: I8  # identities of shared prompt blocks
     private_base: I8
-    break_chunk: I8  # last chunk of the breaks in its stream of tokens, or NONE
+    break_chunk: I8  # last chunk of breaks in its token stream, or NONE
     shared_blocks: I4
     input_tokens: I4
-    output_tokens: I4  # asked for
+    output_tokens: I4  # requested output length
     emitted_tokens: I4
     num_breaks: I4
-    zero_gaps: I4  # between tokens of one burst
+    zero_gaps: I4  # gaps between tokens of one burst
     first_reused_tokens: I4  # prefix-cache hit at the first admission
-    most_reused_tokens: I4  # over all admissions; disaggregated: at prefill
-    decode_reused_tokens: I4  # the same at decode, NONE before; disaggregated only
+    most_reused_tokens: I4  # maximum over all admissions; disaggregated: at prefill
+    decode_reused_tokens: I4  # likewise at decode, NONE before; disaggregated only
     prefill_scheduler: I4  # scheduler ids of the first assignment, or NONE
     decode_scheduler: I4
-    decode_route: I4  # scheduler chosen for decode, also if it refused
+    decode_route: I4  # scheduler chosen for decode, even if it refused
     prefill_admissions: I4
     decode_admissions: I4  # aggregated: all admissions
     session: I4  # row, or NONE
     status: I1  # REQUEST_...
-    is_arrived: B1  # admitted by the runtime; before, arrival_ms is what the workload plans
+    is_arrived: B1  # admitted by the runtime; until then arrival_ms is the planned time
 
 
 class AdmissionRow(Protocol):
-    """One admission, in order of occurrence; kept only when per-request records are captured."""
+    """One admission, in order of occurrence; recorded only with per-request capture."""
 
     request: I8
     pool: I8
@@ -76,13 +76,13 @@ class AdmissionRow(Protocol):
 
 @kernel
 def elements_for_breaks(count: int) -> int:
-    """Return how many elements ``count`` breaks take at most: each may begin a chunk."""
+    """Return the maximum number of elements of ``count`` breaks; each may begin a chunk."""
     return count * _CHUNK
 
 
 @kernel
 def breaks_fit(breaks: NDArray[np.float64], break_heads: NDArray[np.int64], count: int) -> bool:
-    """Return whether ``count`` more breaks can surely be recorded without growth."""
+    """Return whether ``count`` more breaks are certain to fit without growth."""
     return bool(break_heads[NUM_CLASSES] + elements_for_breaks(count) <= len(breaks))
 
 
@@ -95,18 +95,18 @@ def record_break(
     last_entry: int,
     gap_ms: float,
 ) -> None:
-    """Record a token that did not come with the entry after the one of the token before it.
+    """Record a token whose log entry does not directly follow that of the previous token.
 
-    Breaks are kept in chunks until the request ends: only completed requests enter the statistics.
-    The first element of a chunk points to the one before it.
+    Breaks are stored in chunks until the request ends, because only completed requests enter the
+    statistics. The first element of a chunk points to the previous chunk.
 
     Args:
         request: Modified in place.
         breaks: All chunks.
         break_heads: Their free lists.
-        first_entry: Unbroken stream before the gap, ``NONE`` if it is not in the log.
-        last_entry: Its end.
-        gap_ms: Time since the token before.
+        first_entry: First entry of the unbroken stream before the gap, ``NONE`` if not in the log.
+        last_entry: Last entry of that stream.
+        gap_ms: Time since the previous token.
     """
     per_chunk = (_CHUNK - 1) // _BREAK
     at = request.num_breaks % per_chunk
@@ -125,7 +125,7 @@ def record_break(
 def weigh_broken_streams(
     request: RequestRow, breaks: NDArray[np.float64], log: TokenLogRow, entries: Table[EntryRow]
 ) -> None:
-    """Count the gaps of a request that completes, up to its last break."""
+    """Count the gaps of a completed request up to its last break."""
     left = request.num_breaks
     chunk = request.break_chunk
     while chunk != NONE:
@@ -168,7 +168,7 @@ def record_terminal(
 
 @kernel
 def record_admission(request: RequestRow, pool: int, reused_tokens: int, now_ms: float) -> None:
-    """Record that a rank starts to work on a request, the first time or again.
+    """Record that a rank starts to process a request, for the first time or again.
 
     Args:
         request: Modified in place.

@@ -1,7 +1,7 @@
-"""What it means that a request keeps its limits on latency (replay-runtime.md §15.5).
+"""Latency limits of requests (replay-runtime.md §15.5).
 
-A request is good if it completed and keeps every limit that applies, bounds included. The functions
-take numbers in compiled code, numbers or arrays in Python.
+A request is good if it is completed and meets every applicable limit, bounds included. The
+functions accept numbers in compiled code, and numbers or arrays in Python.
 """
 
 from typing import Any
@@ -11,11 +11,11 @@ from aisim_gym.kernel import kernel
 
 @kernel
 def keeps_ttft(tokens: Any, ttft_ms: Any, limit_ms: float) -> Any:
-    """Return whether the first token came in time; without a token it did not.
+    """Return whether the first token meets its limit; False without a token.
 
     Args:
-        tokens: Tokens that reached the client.
-        ttft_ms: Arrival to the first token; anything without a token.
+        tokens: Tokens received by the client.
+        ttft_ms: Time from arrival to the first token; ignored without a token.
         limit_ms: Limit on the time to the first token.
     """
     return (tokens > 0) & (ttft_ms <= limit_ms)
@@ -23,13 +23,13 @@ def keeps_ttft(tokens: Any, ttft_ms: Any, limit_ms: float) -> Any:
 
 @kernel
 def keeps_itl(tokens: Any, mean_gap_ms: Any, limit_ms: float) -> Any:
-    """Return whether tokens followed each other fast enough.
+    """Return whether the mean gap between tokens meets its limit.
 
-    One token has no gap to limit; a request without a token does not keep the limit.
+    A single token has no gap and meets the limit; a request without a token does not.
 
     Args:
-        tokens: Tokens that reached the client.
-        mean_gap_ms: Mean gap between them; anything for fewer than two.
+        tokens: Tokens received by the client.
+        mean_gap_ms: Mean gap between them; ignored for fewer than two tokens.
         limit_ms: Limit on the mean gap between tokens.
     """
     return (tokens == 1) | ((tokens > 1) & (mean_gap_ms <= limit_ms))

@@ -1,16 +1,16 @@
-"""When the tokens of a worker's requests came: one entry per pass instead of one value per token.
+"""Token times of a worker's requests: one log entry per pass instead of one value per token.
 
 Requests that decode together receive a token at the end of every pass, so their inter-token gaps
-are the same: an *entry* of the log is the end of a pass in which tokens were emitted, its gap the
-time since the entry before. A request remembers the first and the last entry of its unbroken stream
-of tokens. When it has completed it raises the weights of the gaps in between: plus one where the
-stream begins, minus one behind its end. Old entries are *settled* in chunks: each gap enters the
-statistics once, with its weight. Chunks have fixed places, so that the sums do not
-depend on when they are settled.
+are equal. An *entry* of the log is the end of a pass that emitted tokens; its gap is the time since
+the previous entry. A request stores the first and the last entry of its unbroken token stream. On
+completion it increases the weights of the gaps in between, by adding 1 where the stream begins and
+subtracting 1 after its end. Old entries are *settled* in chunks: each gap enters the statistics
+once, with its weight. Chunk boundaries are fixed, so that the sums do not depend on when chunks are
+settled.
 
-The log is a ring in a slice of the table of entries; entry ``i`` is row
-``start + (i & (capacity - 1))``. Weights of entries that are not there yet are 0, or negative where
-completed streams ended with the last one.
+The log is a ring in a slice of the entry table; entry ``i`` is row
+``start + (i & (capacity - 1))``. Weights of future entries are 0, or negative where completed
+streams end with the last entry.
 """
 
 import math
@@ -33,17 +33,17 @@ from aisim_gym.metrics.gap_statistics import (
 from aisim_gym.tables import F8, I8, Table
 
 CHUNK = 64
-"""Entries that are settled together."""
+"""Number of entries settled together."""
 
 
 class TokenLogRow(Protocol):
     """The log of one worker."""
 
-    start: I8  # its slice of the table of entries
-    capacity: I8  # rows of it, a power of two; 0: no slice yet
-    first: I8  # oldest entry that is kept, a multiple of CHUNK
+    start: I8  # start of its slice in the entry table
+    capacity: I8  # rows of the slice, a power of two; 0: no slice yet
+    first: I8  # oldest stored entry, a multiple of CHUNK
     next: I8  # entry of the next pass
-    weight: I8  # of the entry before the first
+    weight: I8  # weight of the entry before the first
     previous_ms: F8  # end of the entry before the first
 
 
@@ -51,7 +51,7 @@ class EntryRow(Protocol):
     """One entry of a log."""
 
     end_ms: F8
-    weight: I8  # change of the weight, compared with the entry before
+    weight: I8  # change of the weight relative to the previous entry
 
 
 @kernel
@@ -62,7 +62,7 @@ def entry_row(log: TokenLogRow, entry: int) -> int:
 
 @kernel
 def append_entry(log: TokenLogRow, entries: Table[EntryRow], end_ms: float) -> int:
-    """Add an entry; there must be room. Return it."""
+    """Append an entry and return it; the log must have room."""
     if free_entries(log) < 1:
         raise TableFullError("log_entries")
     entry = log.next
@@ -73,13 +73,13 @@ def append_entry(log: TokenLogRow, entries: Table[EntryRow], end_ms: float) -> i
 
 @kernel
 def free_entries(log: TokenLogRow) -> int:
-    """Return how many entries can be added; the one behind the last must be there, too."""
+    """Return how many entries can be added; one row after the last entry stays reserved."""
     return max(0, log.capacity - (log.next - log.first) - 1)
 
 
 @kernel
 def weigh_stream(log: TokenLogRow, entries: Table[EntryRow], first: int, last: int) -> None:
-    """Count the gaps of a completed request that received a token in each of these entries."""
+    """Count the gaps of a completed request with a token in every entry from first to last."""
     if last > first:
         entries[entry_row(log, first + 1)].weight += 1
         entries[entry_row(log, last + 1)].weight -= 1
@@ -95,7 +95,7 @@ def settle_entries(
     before: int,
     is_final: bool,
 ) -> None:
-    """Settle the whole chunks before an entry; in the end, once and for all, also what is left."""
+    """Settle the complete chunks before an entry; in the final call, also the remaining entries."""
     while log.first + CHUNK <= before or (is_final and log.first < before):
         count = min(CHUNK, before - log.first)
         _settle_chunk(log, entries, gaps, rates, buckets, count)
@@ -103,13 +103,13 @@ def settle_entries(
 
 @kernel
 def drop_entries(log: TokenLogRow, before: int) -> None:
-    """Forget the whole chunks before an entry; nobody has weighed them."""
+    """Drop the complete chunks before an entry without settling; their weights must be zero."""
     log.first += max(0, before - log.first) // CHUNK * CHUNK
 
 
 @kernel
 def move_log(log: TokenLogRow, entries: Table[EntryRow], start: int, size: int) -> None:
-    """Move a log to a larger slice of unused rows; its old one is not used again."""
+    """Move a log to a larger slice of unused rows; the old slice is not reused."""
     if start + size > len(entries):
         raise TableFullError("log_entries")
     for entry in range(log.first, log.next + 1 if log.capacity > 0 else log.first):
@@ -132,7 +132,7 @@ def _settle_chunk(
 ) -> None:
     """Move the gaps of the oldest ``count`` entries into the statistics.
 
-    Sums are taken relative to the first gap that counts, which keeps them exact enough.
+    Sums are relative to the first gap with a weight, which limits rounding errors.
     """
     start, mask, first = int(log.start), int(log.capacity) - 1, int(log.first)
     previous_ms = log.previous_ms
@@ -149,7 +149,7 @@ def _settle_chunk(
     gap_high = 0.0
     rate_low = math.inf
     rate_high = 0.0
-    gap_from = math.inf  # bounds of the bucket of the gap before
+    gap_from = math.inf  # bucket bounds of the previous gap
     gap_to = 0.0
     rate_from = math.inf
     rate_to = 0.0
@@ -218,7 +218,7 @@ def _add_sums(
     low: float,
     high: float,
 ) -> None:
-    """Add ``count`` values by the sums of their distances from ``origin``, and of the squares."""
+    """Add ``count`` values, given the sums of their differences from ``origin`` and the squares."""
     mean = total / count
     deviations = max(squares - total * mean, 0.0)
     add_moments(row, count, origin + mean, deviations, low, high)

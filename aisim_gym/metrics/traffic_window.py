@@ -1,4 +1,4 @@
-"""Traffic since the last tick: what a planner is told about demand and latency.
+"""Traffic since the last tick: the demand and latency statistics of a planner.
 
 Rules: replay-runtime.md §12. Sums are added in event order.
 """
@@ -10,7 +10,7 @@ from aisim_gym.metrics.request_times import RequestRow
 from aisim_gym.tables import F8, I8
 
 TICK_WINDOW = 0
-"""Row of the traffic windows that ticks read."""
+"""Row of the traffic window read by ticks."""
 
 
 class TrafficRow(Protocol):

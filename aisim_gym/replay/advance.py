@@ -1,4 +1,4 @@
-"""The run loop: from one instant to the next, until a tick, the end, a pause or a dead end.
+"""The run loop: advance between instants until a tick, the end, a pause or a dead end.
 
 Rules: replay-runtime.md §3, rulings.md 1. One compiled call per tick.
 """
@@ -44,8 +44,8 @@ from aisim_gym.replay.settle import (
 )
 
 MAX_STUCK_TICKS = 1024
-"""Ticks granted to a run that nothing can move any more. The reference goes on as long as the
-planner asks for ticks, so a run whose planner stops by then ends exactly as there."""
+"""Maximum number of ticks in a stuck run. The reference continues as long as the planner schedules
+ticks, so a run whose planner stops before this limit ends exactly as in the reference."""
 
 
 @entry_point
@@ -119,7 +119,7 @@ def _advance(w: World) -> int:
 
 @kernel
 def _next_event_ms(w: World) -> float:
-    """Return when the first pass ends, worker is ready, transfer ends or tick comes."""
+    """Return the time of the next pass end, ready worker, transfer end or tick."""
     return min(next_event_ms(w), next_pass_end_ms(w))
 
 
@@ -134,26 +134,26 @@ def _arm_first_tick(w: World) -> None:
 
 @kernel
 def _next_source_ms(w: World) -> float:
-    """Return when anything beside the events is due next (§2.4), +inf if nothing is."""
+    """Return the time of the next event outside the event heap (§2.4), +inf if there is none."""
     arrival_ms = next_arrival_ms(w)
     return arrival_ms if not w.options.has_stages else min(arrival_ms, next_stage_ms(w))
 
 
 @kernel
 def _only_ticks_can_follow(w: World) -> bool:
-    """Return whether no event, arrival, startup or later decision can move an open request."""
+    """Return whether no event, arrival, startup or later decision can advance an open request."""
     return num_busy_workers(w) + w.clock.transfers == 0 and _nothing_is_coming(w)
 
 
 @kernel
 def _only_passes_can_follow(w: World) -> bool:
-    """Return whether nothing but ends of passes, and ticks, can move an open request."""
+    """Return whether only pass ends and ticks can advance an open request."""
     return w.clock.transfers == 0 and _nothing_is_coming(w)
 
 
 @kernel
 def _nothing_is_coming(w: World) -> bool:
-    """Return whether no arrival, stage, startup or later decision can move an open request."""
+    """Return whether no arrival, stage, startup or later decision can advance an open request."""
     clock = w.clock
     waits_for_worker = (
         w.action_queues[QUEUE_NO_WORKER + PREFILL].first != NONE
@@ -162,7 +162,7 @@ def _nothing_is_coming(w: World) -> bool:
     return bool(
         _next_source_ms(w) == math.inf
         and w.pools[PREFILL].starting_count + w.pools[DECODE].starting_count == 0
-        and not (waits_for_worker and not clock.ticks_are_over)  # no ticks, no more workers
+        and not (waits_for_worker and not clock.ticks_are_over)  # without ticks, no new workers
         and clock.max_sim_ms == math.inf
     )
 

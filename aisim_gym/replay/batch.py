@@ -1,4 +1,4 @@
-"""Many replays at once: independent worlds that run to their next ticks side by side."""
+"""Run many independent replays to their next ticks in parallel."""
 
 import os
 import time
@@ -28,10 +28,10 @@ from aisim_gym.spec.fleet import MAX_WORKERS
 
 
 class ReplayBatch:
-    """Runs many replays in threads; each of them runs exactly as it would alone.
+    """Run many replays in threads, each with exactly the results of running it alone.
 
-    The compiled loop holds no lock, so the worlds use as many cores as there are threads. A thread
-    takes the next world whenever it is done with one: a slow world delays no other.
+    The compiled loop releases the GIL, so the worlds use as many cores as there are threads. Each
+    thread takes the next world when it finishes one, so a slow world does not delay others.
 
     Example:
         >>> from aisim_gym import Replay, requests_from_arrays
@@ -49,19 +49,19 @@ class ReplayBatch:
         [False, True]
 
     Attributes:
-        replays: The worlds. They may be read, answered and advanced one by one between the calls.
+        replays: The worlds. They may be read, answered and advanced individually between calls.
     """
 
     def __init__(self, replays: Sequence[Replay], num_threads: int | None = None) -> None:
-        """Take the worlds; nothing runs yet.
+        """Create a batch of worlds without running them.
 
         Args:
-            replays: At least one, of any fleets and backends, each at most once.
-            num_threads: Threads to run them in, >= 1; by default one per core.
+            replays: At least one distinct replay, of any fleets and backends.
+            num_threads: Number of threads, >= 1; one per core by default.
 
         Raises:
-            TypeError: If one is no replay, or the number of threads is no integer.
-            ValueError: If there is no replay, one is there twice, or there is not a single thread.
+            TypeError: If an element is not a replay, or the number of threads is not an integer.
+            ValueError: If there is no replay, a duplicate, or ``num_threads < 1``.
         """
         _check_replays(replays)
         if num_threads is None:
@@ -78,7 +78,7 @@ class ReplayBatch:
 
     @property
     def is_done(self) -> NDArray[np.bool_]:
-        """Which worlds are at their end, shape (worlds,)."""
+        """Which worlds have ended, shape (worlds,)."""
         return np.array([replay.is_done for replay in self.replays], np.bool_)
 
     @property
@@ -87,18 +87,19 @@ class ReplayBatch:
         return np.array([replay.is_waiting for replay in self.replays], np.bool_)
 
     def apply(self, targets: ArrayLike, next_tick_ms: ArrayLike) -> None:
-        """Answer the ticks of all worlds that wait at one; the rows of others are ignored.
+        """Answer the ticks of all waiting worlds; rows of other worlds are ignored.
 
         Args:
-            targets: Shape (worlds, 2), integers: wanted active + starting workers of the prefill
-                pool (ignored by an aggregated fleet) and of the decode pool; -1 leaves a pool.
-            next_tick_ms: Shape (worlds,): absolute time of the next tick; not finite or not later
-                than now: no more ticks.
+            targets: Shape (worlds, 2), integers: target number of active + starting workers of the
+                prefill pool (ignored by an aggregated fleet) and of the decode pool; -1 keeps a
+                pool unchanged.
+            next_tick_ms: Shape (worlds,): absolute time of the next tick. A value that is not
+                finite or not later than now ends the ticks.
 
         Raises:
-            TypeError: If the targets are no integers or the times no numbers.
-            ValueError: If an array has another shape, or a target is not in -1 … 1 000 000.
-                Nothing is applied then.
+            TypeError: If the targets are not integers or the times not numbers.
+            ValueError: If an array has a wrong shape, or a target is not in -1 … 1 000 000; no
+                world is changed.
         """
         wanted = _checked("targets", targets, (len(self), 2), "iu", "integers")
         times_ms = _checked("next_tick_ms", next_tick_ms, (len(self),), "iuf", "numbers")
@@ -116,19 +117,19 @@ class ReplayBatch:
     def advance_to_tick(self, worlds: Sequence[int] | None = None) -> NDArray[np.bool_]:
         """Run every world to its next tick, or to its end.
 
-        Telemetry callbacks of the replays are called in the threads of the batch. An interrupt
-        leaves worlds where their compiled calls ended; the next call goes on from there.
+        Telemetry callbacks of the replays are called in the threads of the batch. After an
+        interrupt, the next call continues each world where its compiled call ended.
 
         Args:
-            worlds: Run only these, by their place in :attr:`replays`; None runs all.
+            worlds: Indices in :attr:`replays` of the worlds to run; None runs all.
 
         Returns:
-            Which worlds wait for a decision now, shape (worlds,).
+            Which worlds wait for a decision, shape (worlds,).
 
         Raises:
-            ReplayError: If a world broke or waited for a decision; names the first such world,
-                notes the others. All other worlds are at their ticks then. What a telemetry
-                callback raised passes through unchanged, with a note.
+            ReplayError: If a world fails or already waits for a decision. The error names the first
+                such world and has notes on the others; all remaining worlds reach their ticks.
+                Exceptions of telemetry callbacks propagate unchanged, with a note.
         """
         started_s = time.perf_counter()
         chosen = range(len(self)) if worlds is None else list(worlds)
@@ -139,7 +140,7 @@ class ReplayBatch:
                 task.result()
         except BaseException:
             turn.stop()
-            self._threads.shutdown()  # waits for the worlds that were taken
+            self._threads.shutdown()  # waits for the worlds in progress
             self._threads = self._make_threads()
             raise
         finally:
@@ -149,11 +150,11 @@ class ReplayBatch:
         return turn.is_waiting if worlds is None else self.is_waiting
 
     def replace(self, world: int, replay: Replay) -> None:
-        """Put another replay in the place of a world; the old one stays as it is.
+        """Replace a world by another replay; the old replay is unchanged.
 
         Raises:
-            TypeError: If it is no replay.
-            ValueError: If it is in another place already.
+            TypeError: If it is not a replay.
+            ValueError: If it is already another world of the batch.
         """
         replays = [*self.replays]
         replays[world] = replay
@@ -161,11 +162,11 @@ class ReplayBatch:
         self.replays = tuple(replays)
 
     def close(self) -> None:
-        """End the threads; the replays stay as they are."""
+        """Stop the threads; the replays are unchanged."""
         self._threads.shutdown()
 
     def _make_threads(self) -> ThreadPoolExecutor:
-        """Return all threads; left alone, an executor may never start more than one of them."""
+        """Return an executor with all threads started; by itself it may start only one."""
         threads = ThreadPoolExecutor(self._num_threads, thread_name_prefix="replay-batch")
         all_started = Barrier(self._num_threads)
         for task in [threads.submit(all_started.wait) for _ in range(self._num_threads)]:
@@ -173,7 +174,7 @@ class ReplayBatch:
         return threads
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the threads, for pickling and copying; a copy has its own."""
+        """Exclude the threads from pickling and copying; a copy starts its own."""
         return {name: value for name, value in vars(self).items() if name != "_threads"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -191,7 +192,7 @@ class ReplayBatch:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """End the threads."""
+        """Stop the threads."""
         self.close()
 
 
@@ -211,7 +212,7 @@ def _check_replays(replays: Sequence[Replay]) -> None:
 
 
 class _Turn:
-    """One run of all worlds to their next ticks; every thread takes the next world."""
+    """One run of all worlds to their next ticks, shared by all threads."""
 
     def __init__(self, runs: Sequence[Run]) -> None:
         worlds = [run.state.world for run in runs]
@@ -233,7 +234,7 @@ class _Turn:
         self._lock = Lock()
 
     def run_some(self) -> None:
-        """Take worlds and run them, as long as there are any; called in every thread."""
+        """Take and run worlds until none is left; called in every thread."""
         while (world := self._take() if not IS_COMPILED else self._run_compiled()) != NO_WORLD:
             run, status = self._runs[world], int(self._statuses[world])
             self._statuses[world] = NOT_RUN
@@ -247,14 +248,14 @@ class _Turn:
             self.is_waiting[world] = run.is_waiting
 
     def stop(self) -> None:
-        """Let threads take no more worlds."""
+        """Stop threads from taking more worlds."""
         self._next_world[0] = len(self._runs)
 
     def finish(self, spent_s: float) -> None:
-        """Tell the runs how their compiled calls ended; divide the threads' time between them.
+        """Store the results of the compiled calls in the runs, and divide the threads' time.
 
         Args:
-            spent_s: Real time of all threads together.
+            spent_s: Real time of all threads together, in seconds.
         """
         # Interpreted runs measure their own time.
         share_s = spent_s / max(1, sum(self._can_run)) if IS_COMPILED else 0.0
@@ -265,7 +266,7 @@ class _Turn:
             run.wall_s += share_s * self._can_run[world]
 
     def _run_compiled(self) -> int:
-        """Run worlds until one needs Python, and return it; ``NO_WORLD`` at the end."""
+        """Run worlds until one needs Python; return it, or ``NO_WORLD`` at the end."""
         return advance_worlds(
             self._worlds[0],
             self._addresses,
@@ -276,7 +277,7 @@ class _Turn:
         )
 
     def _take(self) -> int:
-        """Take a world without running it; for interpreted runs."""
+        """Take a world without running it, for interpreted runs."""
         with self._lock:
             world = int(self._next_world[0])
             self._next_world[0] += 1
@@ -295,7 +296,7 @@ def _checked(
 
 
 def _first_error(errors: Mapping[int, Exception]) -> Exception:
-    """Return the error of the first world that has one, with the world's name."""
+    """Return the error of the first failed world, with its index in the message."""
     first, *others = sorted(errors)
     error = errors[first]
     if isinstance(error, ReplayError):

@@ -1,4 +1,4 @@
-"""From a spec and a request table to the tables of a run that has not started yet."""
+"""Build the tables of a run from a spec and a request table."""
 
 import math
 
@@ -49,15 +49,15 @@ _ROLES = {"aggregated": ROLE_AGGREGATED, "prefill": ROLE_PREFILL, "decode": ROLE
 
 
 SPARE_WORKERS = 128
-"""Rows of workers that are there for a planner from the beginning."""
+"""Initial number of worker rows with a planner."""
 
 SPARE_LOGS = 16
-"""Token logs per worker at the start, for their growth and later workers. Rows that are never used
-cost nothing: a system gives memory when it is first written."""
+"""Initial number of token logs per worker, for log growth and later workers. Unused rows cost
+nothing, since the operating system allocates memory on first write."""
 
 
 def build_world(spec: ReplaySpec, requests: RequestTable, initial_tick_ms: float) -> WorldState:
-    """Return the tables of a run at time 0, before anything has happened.
+    """Return the tables of a run at time 0, before any event.
 
     Args:
         spec: Fleet and options.
@@ -65,7 +65,7 @@ def build_world(spec: ReplaySpec, requests: RequestTable, initial_tick_ms: float
         initial_tick_ms: First tick, +inf for none.
 
     Raises:
-        UnsupportedError: If the spec asks for something this version does not replay.
+        UnsupportedError: If this version does not support a setting of the spec.
     """
     fleet = spec.fleet
     engines = make_table(EngineRow, NUM_POOLS)
@@ -84,7 +84,7 @@ def build_world(spec: ReplaySpec, requests: RequestTable, initial_tick_ms: float
     backend = world_class.backend
     _check_supported(spec)
 
-    # Rows of workers are not used twice: with a planner there will be more.
+    # Worker rows are not reused: a planner needs more of them.
     spare_workers = SPARE_WORKERS if math.isfinite(initial_tick_ms) else 0
     num_workers = sum(counts) + spare_workers
     num_ranks = int(counts[0] * engines[PREFILL].dp_size + counts[1] * engines[DECODE].dp_size)
@@ -180,14 +180,14 @@ def _fill_engine(
 
 
 def fill_table_timing(row: EngineRow, table: TimingTable, grids: list[NDArray[np.float64]]) -> None:
-    """Let an engine use a timing table, which is added to ``grids`` unless the last one equals it.
+    """Set the timing table of an engine, adding it to ``grids`` unless equal to the last one.
 
-    Roles of one profile have equal ones.
+    Roles of one profile have equal tables.
 
     Args:
         row: Modified in place.
-        table: What its passes take.
-        grids: Numbers of the tables of all roles so far, later one array; modified in place.
+        table: Duration of its passes.
+        grids: Values of the tables of all roles so far, concatenated later; modified in place.
     """
     if not (grids and np.array_equal(grids[-1], table.flat)):
         grids.append(table.flat)
@@ -215,7 +215,7 @@ def _check_supported(spec: ReplaySpec) -> None:
 
 
 def _fill_sglang(row: EngineRow, launch: LaunchSpec) -> None:
-    """Fill in SGLang's settings; ranks divide some of them (engine-sglang.md §17)."""
+    """Set SGLang's options; some are divided by the number of ranks (engine-sglang.md §17)."""
     engine, sglang = launch.engine, launch.engine.sglang
     row.max_prefill_tokens = sglang.max_prefill_tokens
     row.chunk_tokens = sglang.chunked_prefill_size // launch.dp_size
@@ -246,7 +246,7 @@ def _fill_drafting(row: EngineRow, engine: EngineSpec) -> None:
 
 
 def _fill_arrivals(w: World, requests: RequestTable) -> None:
-    """Put the requests, or the first turns of sessions, where arrivals are taken from."""
+    """Fill the arrival sources with the requests, or with the first turns of sessions."""
     starts = requests.session_starts
     if len(starts) == 0:
         w.clock.sources_left = len(requests)

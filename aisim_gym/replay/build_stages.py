@@ -1,4 +1,4 @@
-"""From the spec of a fleet to the tables of its optional stages and shared links."""
+"""Build the tables of optional stages and shared links from the spec of a fleet."""
 
 import math
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ from aisim_gym.tables import Table, make_table
 
 
 class _Parts(NamedTuple):
-    """What of all this a fleet has."""
+    """The optional stages and shared links of a fleet."""
 
     encoder: EncoderSpec | None = None
     tokenization: TokenizationSpec | None = None
@@ -36,10 +36,10 @@ def has_stages(fleet: AggregatedFleet | DisaggregatedFleet) -> bool:
 def make_stages(
     fleet: AggregatedFleet | DisaggregatedFleet, num_workers: int, num_requests: int
 ) -> tuple[dict[str, Any], list[str]]:
-    """Return what stages and links are like before time 0.
+    """Return the initial tables of stages and links.
 
     Returns:
-        (tables by name, names of the tables that have no rows since something is off).
+        (tables by name, names of the tables without rows because a stage is off).
     """
     encoder, tokenization, detokenization, receive_rate = _parts_of(fleet)
     servers = _make_server_stages(tokenization, detokenization)

@@ -1,4 +1,4 @@
-"""What a planner answers at a tick (replay-runtime.md §14.3)."""
+"""A planner's decision at a tick (replay-runtime.md §14.3)."""
 
 import math
 import operator
@@ -15,11 +15,11 @@ class ScalingDecision:
     """Worker targets and the time of the next tick.
 
     Attributes:
-        target_prefill: Wanted active + starting prefill workers, None to leave them; ignored by an
-            aggregated fleet.
-        target_decode: The same for decode workers, or for the workers of an aggregated fleet.
-        next_tick_ms: Absolute time of the next tick in ms. None, a value that is not finite or not
-            later than now: no more ticks, the replay then runs to its end.
+        target_prefill: Target number of active + starting prefill workers, None to keep the current
+            number; ignored by an aggregated fleet.
+        target_decode: Likewise for decode workers, or for the workers of an aggregated fleet.
+        next_tick_ms: Absolute time of the next tick in ms. With None, or a value that is not finite
+            or not later than now, ticks end and the replay runs to its end.
     """
 
     target_prefill: SupportsIndex | None = None
@@ -28,14 +28,14 @@ class ScalingDecision:
 
     @classmethod
     def of(cls, answer: "ScalingDecision | Mapping[str, Any]") -> Self:
-        """Return the decision in a planner's answer, checked.
+        """Return the validated decision in a planner's answer.
 
         Args:
             answer: A decision, or a mapping with all three keys (others are ignored).
 
         Raises:
             KeyError: If a key is missing.
-            TypeError: If a target is no integer or a time no number.
+            TypeError: If a target is not an integer or a time not a number.
             OverflowError: If a target is negative or too large.
         """
         if not isinstance(answer, ScalingDecision):
@@ -49,7 +49,7 @@ class ScalingDecision:
         )
 
     def as_numbers(self) -> tuple[int, int, float]:
-        """Return targets, ``KEEP`` for None, and the next tick, +inf for None."""
+        """Return (prefill target, decode target, next tick), with ``KEEP`` and +inf for None."""
         return (
             KEEP if self.target_prefill is None else operator.index(self.target_prefill),
             KEEP if self.target_decode is None else operator.index(self.target_decode),
@@ -58,10 +58,10 @@ class ScalingDecision:
 
 
 def checked_time_ms(value: Any) -> float:
-    """Return a time as float; +inf for one that is not finite.
+    """Return a time as float, +inf if it is not finite.
 
     Raises:
-        TypeError: If it is no real number.
+        TypeError: If it is not a real number.
     """
     return float(value) if math.isfinite(value) else math.inf
 

@@ -1,4 +1,4 @@
-"""Runs that cannot go on: the reference's words, and which request, worker and time.
+"""Errors of failed runs: the reference's wording, plus request, worker and time.
 
 Rules: replay-runtime.md §19, rulings.md 1.
 """
@@ -40,7 +40,7 @@ def failure(state: WorldState, status: int) -> ReplayError | InternalError:
 
 
 def no_tick_waits(state: WorldState, method: str) -> ReplayError:
-    """Return the error for a call that answers a tick where none waits."""
+    """Return the error for answering a tick when none is waiting."""
     now_ms = float(state.world.clock.now_ms)
     return ReplayError(f"{method}(): no tick waits for a decision at {now_ms} ms")
 
@@ -82,7 +82,7 @@ def _stuck(state: WorldState) -> ReplayError:
 
 
 def _livelock(state: WorldState) -> ReplayError:
-    """Report a worker whose next pass would change nothing, again and again."""
+    """Return the error for a worker that repeats passes without effect."""
     worker = state.world.workers[int(state.world.resume.livelocked_worker)]
     dp_size = int(state.world.engines[int(worker.pool)].dp_size)
     ranks = slice(int(worker.first_rank), int(worker.first_rank) + dp_size)
@@ -94,7 +94,7 @@ def _livelock(state: WorldState) -> ReplayError:
 
 
 def _stuck_requests(state: WorldState) -> str:
-    """Say when, how many and where the first one is."""
+    """Describe the stuck requests: time, number, and place of the first."""
     rows = np.asarray(state.world.requests)
     stuck = np.flatnonzero((rows["status"] == REQUEST_OPEN) & (rows["is_arrived"] == 1))
     request = int(stuck[np.argmin(rows["source_index"][stuck])])
@@ -105,7 +105,7 @@ def _stuck_requests(state: WorldState) -> str:
 
 
 def _place_of(state: WorldState, request: int) -> str:
-    """Say where an unfinished request is."""
+    """Describe where an unfinished request is."""
     row = state.world.requests[request]
     if row.prefill_scheduler != NONE and (
         row.decode_scheduler == NONE or math.isnan(row.source_held_ms)
@@ -127,11 +127,11 @@ def _pool_name(state: WorldState, pool_id: int) -> str:
 
 
 def overflow(state: WorldState, name: str = "") -> InternalError:
-    """Return the error for a run in which compiled code found no row where it needed one.
+    """Return the error for a run in which compiled code needed a free row and found none.
 
     Args:
         state: The tables.
-        name: What ``TableFullError`` says; without it, what can be found in the tables.
+        name: Table named by ``TableFullError``; if empty, derived from the tables.
     """
     w, need = state.world, 1
     if name in ("", "slices"):

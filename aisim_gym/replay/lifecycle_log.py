@@ -1,8 +1,7 @@
-"""Lifecycle operations as the reference lists them, from the lives of the workers.
+"""Lifecycle operations in the reference's format, derived from the worker rows.
 
-Rules: replay-runtime.md §8. A worker row knows when and by which operation it was created, became
-ready, began to drain and was removed; an operation is the batch of transitions that carry its
-ordinal.
+Rules: replay-runtime.md §8. A worker row stores time and operation of its creation, activation,
+drain and removal. An operation is the batch of transitions with its ordinal.
 """
 
 from typing import Any
@@ -18,7 +17,7 @@ CAUSE_NAMES = {
 }
 
 _ADDED, _DRAINING, _CANCELLED, _DRAINED = range(4)
-"""Order of transitions in one operation; draining and cancelled workers go from the highest id."""
+"""Order of transitions in one operation; drains and cancellations go from the highest id down."""
 
 
 def lifecycle_operations(state: WorldState) -> list[dict[str, Any]]:
@@ -69,7 +68,7 @@ def _pool_name(pool_id: int, is_disaggregated: bool) -> str:
 
 
 def _transitions(worker: Any) -> list[tuple[int, tuple[int, int], dict[str, Any]]]:
-    """Return (operation, order in it, record) of each recorded transition of a worker."""
+    """Return (operation, order within it, record) of each recorded transition of a worker."""
     worker_id = int(worker.id)
     created, ready = int(worker.created_operation), int(worker.ready_operation)
     draining, removed = int(worker.draining_operation), int(worker.removed_operation)
@@ -117,7 +116,7 @@ def _follow(states: dict[str, set[int]], transition: dict[str, Any]) -> None:
 
 
 def _common_origin(cause: int, transitions: list[dict[str, Any]]) -> int | None:
-    """Return the origin that the batch's settled startups or drains share, else None (§8.4)."""
+    """Return the common origin of the batch's settled startups or drains, or None (§8.4)."""
     if cause == CAUSE_PLANNER:
         transitions = [t for t in transitions if t.get("reason") == "startup_cancelled"]
     origins = {t["origin_operation_ordinal"] for t in transitions}

@@ -1,4 +1,4 @@
-"""The planner loop: a policy is asked at every tick until the run ends."""
+"""The planner loop: call a policy at every tick until the run ends."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
@@ -11,7 +11,7 @@ from aisim_gym.spec import ReplaySpec
 
 
 class _Replay(Protocol):
-    """What the loop needs of a replay."""
+    """The interface of a replay that the loop uses."""
 
     @property
     def snapshot(self) -> ScalingSnapshot | None: ...
@@ -29,13 +29,13 @@ _ReplayT = TypeVar("_ReplayT", bound=_Replay)
 def first_tick_ms(
     spec: ReplaySpec, policy: ScalingPolicy | None, limits: ScalingLimits | None, seed: int | None
 ) -> float | None:
-    """Reset ``policy`` and return the first tick, None without a policy.
+    """Reset ``policy`` and return the time of the first tick, None without a policy.
 
-    It is ``spec.ticks.initial_tick_ms`` if that is set, else the policy's.
+    The first tick is ``spec.ticks.initial_tick_ms`` if set, otherwise the policy's.
 
     Raises:
-        AttributeError: If ``policy`` is no planner.
-        ValueError: If the spec sets a first tick and there is no policy to answer it.
+        AttributeError: If ``policy`` lacks a method of a planner.
+        ValueError: If the spec sets a first tick and there is no policy.
     """
     first_ms = spec.ticks.initial_tick_ms
     if policy is None:
@@ -57,7 +57,7 @@ def follow_policy(
     on_progress: ShowProgress | None,
     give_up: Callable[[_ReplayT], bool] | None,
 ) -> None:
-    """Run to the end, or until ``give_up`` says so at a tick; ``policy`` decides at every tick."""
+    """Run to the end with ``policy`` deciding at every tick; ``give_up`` may stop at a tick."""
     while (snapshot := replay.snapshot or replay.advance_to_tick(on_progress)) is not None:
         if give_up is not None and give_up(replay):
             return

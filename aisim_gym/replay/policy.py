@@ -1,4 +1,4 @@
-"""What a planner is, and what it is told about the fleet before a run (policies.md §0.1)."""
+"""The planner interface, and the fleet description it gets before a run (policies.md §0.1)."""
 
 import math
 from collections.abc import Mapping
@@ -15,10 +15,10 @@ DEFAULT_MAX_BATCHED_TOKENS = 8192
 DEFAULT_MAX_SEQS = 512
 
 SHORTEST_TICK_S = 0.001
-"""A planner never decides more often than that; with ticks far below, no run would ever end."""
+"""Minimum tick interval in seconds; with far shorter ticks a run takes excessively long."""
 
 Pool = Literal["prefill", "decode"]
-"""A pool of workers; the only one of an aggregated fleet is ``decode``."""
+"""Name of a pool; the only pool of an aggregated fleet is ``decode``."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,11 @@ class RoleDescription:
     Attributes:
         startup_s: Seconds from a decision to an active worker.
         gpus_per_worker: Tensor-parallel size times data-parallel size.
-        dp_size: Ranks per worker; each has its own scheduler and its share of the KV capacity.
+        dp_size: Ranks per worker, each with its own scheduler and share of the KV capacity.
         max_batched_tokens: Token budget of a pass.
-        max_seqs: Running requests per rank.
+        max_seqs: Maximum running requests per rank.
         max_kv_tokens: KV capacity of the worker, all ranks together, tokens.
-        context_length: Longest prompt + output, tokens, or None.
+        context_length: Maximum prompt + output length in tokens, or None.
         block_size: Tokens per KV block.
     """
 
@@ -48,13 +48,13 @@ class RoleDescription:
 
 @dataclass(frozen=True)
 class ScalingLimits:
-    """How a fleet may be scaled, and how often.
+    """Limits on the size of a fleet, and the tick interval.
 
     Attributes:
         tick_s: Seconds between ticks, >= 0.001 and finite.
-        min_workers: Fewest workers per pool, >= 0; or a mapping with ``prefill`` and ``decode``.
-        max_workers: Most workers per pool, None without limit; or such a mapping.
-        max_gpus: Most GPUs of the whole fleet, >= 1, None without limit.
+        min_workers: Minimum workers per pool, >= 0, or a mapping with ``prefill`` and ``decode``.
+        max_workers: Maximum workers per pool, None for no limit, or such a mapping.
+        max_gpus: Maximum GPUs of the whole fleet, >= 1, None for no limit.
 
     Example:
         >>> limits = ScalingLimits(min_workers=1, max_workers={"prefill": 4, "decode": None})
@@ -68,7 +68,7 @@ class ScalingLimits:
     max_gpus: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse limits of the wrong type, out of range, or that contradict themselves."""
+        """Reject limits that have a wrong type, are out of range or contradict each other."""
         allowed = f">= {SHORTEST_TICK_S:g} and finite"
         tick_s = check_number("tick_s", self.tick_s, allowed)
         if not (math.isfinite(tick_s) and tick_s >= SHORTEST_TICK_S):
@@ -84,7 +84,7 @@ class ScalingLimits:
             _check_count("max_gpus", self.max_gpus, 1, ">= 1, or None")
 
     def of_pool(self, pool: Pool) -> tuple[int, int | None]:
-        """Return the fewest and the most workers of a pool, None without a most."""
+        """Return minimum and maximum workers of a pool; the maximum is None if unlimited."""
         least, most = self.min_workers, self.max_workers
         return (
             int(least[pool] if isinstance(least, Mapping) else least),
@@ -93,10 +93,10 @@ class ScalingLimits:
 
 
 def _by_pool(name: str, given: Any) -> list[tuple[str, Any]]:
-    """Return a limit's name for messages and its value, pool by pool, prefill first.
+    """Return (name for messages, value) of a limit for each pool, prefill first.
 
     Raises:
-        ValueError: If a mapping has other keys than the two pools.
+        ValueError: If the keys of a mapping are not exactly the two pools.
     """
     pools = get_args(Pool)
     if not isinstance(given, Mapping):
@@ -120,7 +120,10 @@ def _check_count(name: str, value: object, least: int, allowed: str) -> None:
 
 @dataclass(frozen=True)
 class FleetDescription:
-    """All a planner may know before the first tick; an aggregated fleet has only ``decode``."""
+    """Fleet information available to a planner before the first tick.
+
+    An aggregated fleet has only ``decode``.
+    """
 
     mode: Literal["agg", "disagg"]
     decode: RoleDescription
@@ -131,7 +134,7 @@ class FleetDescription:
 
 
 class ScalingPolicy(Protocol):
-    """A planner: three methods. It must depend on nothing but what it is given here.
+    """A planner: three methods, which may depend only on their arguments.
 
     Example: add a decode worker whenever requests queue for one.
 
@@ -161,7 +164,7 @@ class ScalingPolicy(Protocol):
 
 
 def describe_fleet(spec: ReplaySpec, limits: ScalingLimits | None = None) -> FleetDescription:
-    """Return what a planner is told about the fleet of ``spec``."""
+    """Return the fleet description of ``spec`` for a planner."""
     fleet = spec.fleet
     decode, prefill = (
         (fleet.engine, None)

@@ -1,4 +1,4 @@
-"""A replay: a workload running through a fleet, tick by tick."""
+"""A replay: run a workload through a fleet, tick by tick."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -24,11 +24,11 @@ from aisim_gym.workload import RequestTable
 
 @dataclass(init=False, eq=False)
 class Replay(RunView):
-    """Runs a workload through a fleet, exactly like the reference.
+    """Run a workload through a fleet with exactly the results of the reference.
 
     A replay starts paused before time 0. :meth:`advance_to_tick` runs to the next scaling tick and
-    returns what a planner sees there; :meth:`apply` answers it. Without ticks one call runs to the
-    end. Results are read with :func:`aisim_gym.report.summarize`.
+    returns the planner's snapshot; :meth:`apply` answers it. Without ticks, one call runs to the
+    end. Read the results with :func:`aisim_gym.report.summarize`.
 
     Example:
         >>> from aisim_gym import Replay, requests_from_arrays
@@ -38,8 +38,8 @@ class Replay(RunView):
         (True, True)
 
     Attributes:
-        spec: What was asked for, every default filled in.
-        session_ids: Names of the workload's sessions, empty for a plain list.
+        spec: The spec with all defaults filled in.
+        session_ids: Names of the workload's sessions, empty without sessions.
     """
 
     spec: ReplaySpec
@@ -53,18 +53,18 @@ class Replay(RunView):
         initial_tick_ms: float | None = None,
         fast_forward: bool = True,
     ) -> None:
-        """Build a replay; nothing runs yet.
+        """Create a replay, paused before time 0.
 
         Args:
             spec: A spec, a mapping, or the path of a TOML or JSON file.
-            requests: The workload; by default what ``spec.workload`` names.
-            initial_tick_ms: First tick, instead of ``spec.ticks.initial_tick_ms``.
-            fast_forward: False runs pass by pass where many passes could be done at once: several
+            requests: The workload; by default the one named by ``spec.workload``.
+            initial_tick_ms: Time of the first tick, overriding ``spec.ticks.initial_tick_ms``.
+            fast_forward: Whether to run many passes of steady decode as one event. False is several
                 times slower, with the same results.
 
         Raises:
-            SpecError, WorkloadError: If the spec or the workload is not valid.
-            UnsupportedError: If this version does not replay what the spec asks for.
+            SpecError, WorkloadError: If the spec or the workload is invalid.
+            UnsupportedError: If this version does not support a setting of the spec.
         """
         self.spec = spec if isinstance(spec, ReplaySpec) else load_spec(spec)
         requests = requests_of(self.spec, requests)
@@ -79,14 +79,14 @@ class Replay(RunView):
         """Run to the next tick.
 
         Args:
-            on_progress: Called now and then during a long run.
+            on_progress: Called periodically during a long run.
 
         Returns:
-            What a planner sees at the tick; None at the end of the workload or the time limit.
+            The planner's snapshot at the tick; None at the end of the workload or the time limit.
 
         Raises:
-            ReplayError: If a request can never run, or no worker is there for an arrival; also if
-                the last tick was not answered with :meth:`apply`.
+            ReplayError: If a request can never run, no worker is active for an arrival, or the last
+                tick is not answered with :meth:`apply`.
         """
         self.run_to_tick(on_progress)
         return self.snapshot
@@ -98,7 +98,7 @@ class Replay(RunView):
             on_progress: As for :meth:`advance_to_tick`.
 
         Returns:
-            Whether a tick waits for its decision; :attr:`snapshot` is what a planner sees there.
+            Whether a tick waits for a decision; :attr:`snapshot` then returns the planner's view.
 
         Raises:
             ReplayError: As :meth:`advance_to_tick`.
@@ -106,13 +106,13 @@ class Replay(RunView):
         return self.current_run.advance(on_progress) == STATUS_TICK
 
     def step(self) -> StepEnd:
-        """Settle one instant: time 0 first, then the next one at which anything can happen.
+        """Settle one instant: first time 0, then the time of the next event.
 
-        Telemetry samples in between are published on the way. Steps and :meth:`advance_to_tick` may
-        be mixed.
+        Telemetry samples in between are published. Calls of this method and of
+        :meth:`advance_to_tick` may be mixed.
 
         Returns:
-            How it ended; at the end and at the time limit, further steps change nothing.
+            How the step ended; at the end or the time limit, further steps have no effect.
 
         Raises:
             ReplayError: As :meth:`advance_to_tick`.
@@ -123,7 +123,7 @@ class Replay(RunView):
         """Answer the tick that :meth:`advance_to_tick` returned.
 
         Args:
-            decision: Targets and next tick; a mapping needs all three keys.
+            decision: Targets and next tick; a mapping must have all three keys.
 
         Raises:
             ReplayError: If no tick waits for a decision.
@@ -134,13 +134,13 @@ class Replay(RunView):
         self.answer(*ScalingDecision.of(decision).as_numbers())
 
     def answer(self, target_prefill: int, target_decode: int, next_tick_ms: float) -> None:
-        """Answer the tick with plain numbers, without checking them.
+        """Answer the tick with plain numbers that are not validated.
 
         Args:
-            target_prefill: Wanted active + starting prefill workers, or -1 to leave them; ignored
-                by an aggregated fleet. No more than ``MAX_WORKERS``.
-            target_decode: The same for decode workers, or for the workers of an aggregated fleet.
-            next_tick_ms: Absolute time of the next tick; no more ticks unless finite and later.
+            target_prefill: Target number of active + starting prefill workers, at most
+                ``MAX_WORKERS``, or -1 to keep the current number; ignored by an aggregated fleet.
+            target_decode: Likewise for decode workers, or for the workers of an aggregated fleet.
+            next_tick_ms: Absolute time of the next tick; ticks end unless it is finite and later.
 
         Raises:
             ReplayError: If no tick waits for a decision.
@@ -164,16 +164,16 @@ class Replay(RunView):
 
         Args:
             spec: As for the constructor.
-            policy: The planner; None runs without ticks.
+            policy: The planner; None disables ticks.
             requests: As for the constructor.
-            limits: Told to the policy with the description of the fleet.
-            seed: Told to the policy.
-            on_progress: Called now and then.
+            limits: Passed to the policy in the fleet description.
+            seed: Passed to the policy.
+            on_progress: Called periodically.
             on_sample: Called with every telemetry sample.
 
         Raises:
-            AisimError: As the constructor and :meth:`advance_to_tick`; what the policy raises
-                passes through unchanged.
+            AisimError: As the constructor and :meth:`advance_to_tick`; exceptions of the policy
+                propagate unchanged.
         """
         replay = cls.prepare(spec, policy, requests, limits=limits, seed=seed)
         replay.on_sample = on_sample
@@ -190,13 +190,13 @@ class Replay(RunView):
         limits: ScalingLimits | None = None,
         seed: int | None = None,
     ) -> Self:
-        """Return a replay to :meth:`follow` ``policy`` with; arguments as for :meth:`run`.
+        """Return a new replay ready to :meth:`follow` ``policy``; arguments as for :meth:`run`.
 
-        The first tick is ``spec.ticks.initial_tick_ms`` if that is set, else the policy's.
+        The first tick is ``spec.ticks.initial_tick_ms`` if set, otherwise the policy's.
 
         Raises:
-            AttributeError: If ``policy`` is no planner.
-            ValueError: If the spec sets a first tick and there is no policy to answer it.
+            AttributeError: If ``policy`` lacks a method of a planner.
+            ValueError: If the spec sets a first tick and there is no policy.
         """
         spec = spec if isinstance(spec, ReplaySpec) else load_spec(spec)
         return cls(spec, requests, initial_tick_ms=first_tick_ms(spec, policy, limits, seed))
@@ -210,20 +210,20 @@ class Replay(RunView):
         """Run to the end with ``policy`` deciding at every tick.
 
         Args:
-            policy: The planner; None only if there are no ticks.
-            on_progress: Called now and then.
-            give_up: Asked at every tick before the policy; True leaves the replay there.
+            policy: The planner; may be None only without ticks.
+            on_progress: Called periodically.
+            give_up: Called at every tick before the policy; if True, the replay stops at the tick.
 
         Raises:
-            AisimError: As :meth:`advance_to_tick`; what the policy raises passes through unchanged.
+            AisimError: As :meth:`advance_to_tick`; exceptions of the policy propagate unchanged.
         """
         follow_policy(self, policy, on_progress, give_up)
 
     def stand_still(self, until_ms: float) -> None:
-        """Let time pass in a run that is stuck: its workers are paid for, its requests wait.
+        """Advance the clock of a stuck run: its workers are paid for, its requests wait.
 
         Raises:
-            ReplayError: If it is not stuck.
+            ReplayError: If the run is not stuck.
         """
         self.current_run.stand_still(until_ms)
 
@@ -234,15 +234,15 @@ class Replay(RunView):
         return copy
 
     def save(self, path: str | Path) -> None:
-        """Write the whole state to one file (``.npz``), to be continued with :meth:`load`."""
+        """Write the complete state to a ``.npz`` file; continue it with :meth:`load`."""
         write_replay(path, SavedReplay(self.spec, self.session_ids, self.current_run))
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Return the replay that :meth:`save` wrote.
+        """Return a replay saved by :meth:`save`.
 
         Raises:
-            ReplayError: If the file is no saved replay, or one of another version.
+            ReplayError: If the file is not a saved replay of this version.
         """
         replay = object.__new__(cls)
         replay.spec, replay.session_ids, replay.current_run = read_replay(path)

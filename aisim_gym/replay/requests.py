@@ -1,4 +1,4 @@
-"""The requests of a replay: given, or what the spec names."""
+"""The requests of a replay: given directly or named by the spec."""
 
 import numpy as np
 
@@ -8,11 +8,11 @@ from aisim_gym.workload import RequestTable, load_workload
 
 
 def requests_of(spec: ReplaySpec, given: RequestTable | None) -> RequestTable:
-    """Return the requests given, by default those that ``spec.workload`` names.
+    """Return the given requests, by default those named by ``spec.workload``.
 
     Raises:
-        TypeError: If something else than requests is given.
-        WorkloadError: If the workload is not valid.
+        TypeError: If ``given`` is not a request table.
+        WorkloadError: If the workload is invalid.
     """
     if given is None:
         given = load_workload(spec.workload, spec.engine_block_size)
@@ -26,7 +26,7 @@ def requests_of(spec: ReplaySpec, given: RequestTable | None) -> RequestTable:
 
 
 def _check_starts(spec: ReplaySpec, requests: RequestTable) -> None:
-    """Refuse sessions without a start where they are to arrive by themselves."""
+    """Reject sessions without a start time in an open-loop workload."""
     has_no_start = np.isnan(requests.start_ms)
     if has_no_start.any() and not spec.workload.is_closed_loop:
         name = requests.session_ids[int(np.argmax(has_no_start))]

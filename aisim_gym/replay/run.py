@@ -1,8 +1,8 @@
-"""A run: the tables of a replay, how far it is, and the two ways to move it on.
+"""A run: the tables of a replay, its progress, and the two methods that advance it.
 
-:meth:`Run.advance` lets time pass, :meth:`Run.answer` applies a decision. A replay calls them for
-one world, a batch for many; everything the compiled loop cannot do itself is done here: growing
-tables, publishing telemetry samples, showing progress, raising errors.
+:meth:`Run.advance` advances time, :meth:`Run.answer` applies a decision. A replay calls them for
+one world, a batch for many. This module does everything the compiled loop cannot do itself: growing
+tables, publishing telemetry samples, reporting progress, raising errors.
 """
 
 import time
@@ -32,13 +32,13 @@ from aisim_gym.replay.telemetry import Sample, take_due_sample, take_final_sampl
 from aisim_gym.replay.tick_history import TickRecord, tick_record
 
 INSTANTS_PER_CALL = 100_000
-"""How much of a run one compiled call covers at most, so that progress is shown and an interrupt is
-noticed: about a second for 16 workers."""
+"""Maximum number of instants per compiled call, so that progress is reported and interrupts are
+handled: about a second for 16 workers."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is.
+    """Progress of a run.
 
     Attributes:
         now_ms: Simulated time.
@@ -55,17 +55,17 @@ class StepEnd(StrEnum):
     """How a :meth:`Replay.step` ended."""
 
     SETTLED = "settled"
-    """Everything that can happen at this instant has happened."""
+    """The instant is settled."""
     TICK = "tick"
-    """A tick waits for its decision; the rest of the instant follows with the next step."""
+    """A tick waits for its decision; the next step completes the instant."""
     COMPLETE = "complete"
-    """The workload is done."""
+    """The workload is complete."""
     TIME_LIMIT = "time_limit"
-    """The next instant is beyond ``max_sim_time_ms``; the clock did not move."""
+    """The next instant is beyond ``max_sim_time_ms``; the clock is unchanged."""
 
     @classmethod
     def of(cls, status: int) -> "StepEnd":
-        """Return how a step ended after which a run has this status."""
+        """Return the step end that corresponds to the status of a run."""
         return _STEP_ENDS[status]
 
 
@@ -81,15 +81,15 @@ ShowProgress = Callable[[Progress], None]
 
 @dataclass(eq=False)
 class Run:
-    """The tables of a run and how far it is.
+    """The tables of a run and its progress.
 
     Attributes:
         state: All tables.
-        records_ticks: Whether answered ticks are kept in :attr:`ticks`.
+        records_ticks: Whether answered ticks are recorded in :attr:`ticks`.
         ticks: One record per answered tick.
-        samples: Telemetry so far.
-        on_sample: Called with every telemetry sample; what it raises passes through unchanged.
-        status: How the last compiled call ended; ``STATUS_PAUSED`` before the first.
+        samples: Telemetry samples so far.
+        on_sample: Called with every telemetry sample; its exceptions propagate unchanged.
+        status: Result of the last compiled call; ``STATUS_PAUSED`` before the first.
         wall_s: Real seconds spent in this run so far.
     """
 
@@ -114,12 +114,12 @@ class Run:
 
     @property
     def can_run(self) -> bool:
-        """Whether the run is neither at its end nor broken."""
+        """Whether the run has neither ended nor failed."""
         return self.status in (STATUS_PAUSED, STATUS_TICK)
 
     @property
     def is_stuck(self) -> bool:
-        """Whether requests are open that nothing can move any more."""
+        """Whether open requests remain that can never advance."""
         return self.status in DEAD_ENDS
 
     @property
@@ -135,13 +135,13 @@ class Run:
         """Run to the next tick or the end; return the status.
 
         Args:
-            on_progress: Called now and then during a long run.
-            one_instant: Stop as soon as one instant is settled: time 0 first, then the next one at
-                which anything can happen.
+            on_progress: Called periodically during a long run.
+            one_instant: Stop after one instant is settled: first time 0, then the time of the next
+                event.
 
         Returns:
-            ``STATUS_TICK``, ``STATUS_DONE`` or ``STATUS_TIME_LIMIT``; ``STATUS_PAUSED`` only after
-            one instant.
+            ``STATUS_TICK``, ``STATUS_DONE`` or ``STATUS_TIME_LIMIT``; also ``STATUS_PAUSED`` with
+            ``one_instant``.
 
         Raises:
             ReplayError: If the run fails, has failed, or waits at a tick for a decision.
@@ -184,12 +184,12 @@ class Run:
     def go_on(
         self, status: int, on_progress: ShowProgress | None = None, *, one_instant: bool = False
     ) -> None:
-        """Run on to the next tick or the end from where a compiled call has stopped.
+        """Continue to the next tick or the end after a compiled call has stopped.
 
         This does not add to :attr:`wall_s`.
 
         Args:
-            status: What the compiled call returned.
+            status: Result of the compiled call.
             on_progress: As for :meth:`advance`.
             one_instant: As for :meth:`advance`.
 
@@ -200,7 +200,7 @@ class Run:
             status = self._call()
 
     def _call(self) -> int:
-        """Call the compiled loop; return where it has stopped."""
+        """Call the compiled loop and return its status."""
         try:
             return advance(self.state.world)
         except TableFullError as error:
@@ -208,7 +208,7 @@ class Run:
             raise overflow(self.state, str(error)) from error
 
     def _needs_call(self, status: int, on_progress: ShowProgress | None, one_instant: bool) -> bool:
-        """Do what the compiled loop stopped for; return whether it must be called again."""
+        """Handle a status of the compiled loop; return whether to call it again."""
         if status == STATUS_NEEDS_ROOM:
             self.state.grow()
             return True
@@ -243,13 +243,13 @@ class Run:
             self.on_sample(sample)
 
     def answer(self, target_prefill: int, target_decode: int, next_tick_ms: float) -> bool:
-        """Answer the tick that waits; return whether there is one.
+        """Answer the waiting tick; return False if there is none.
 
         Args:
-            target_prefill: Wanted active + starting prefill workers, or -1 to leave them.
-            target_decode: The same for decode workers, or for the workers of an aggregated fleet.
-            next_tick_ms: Absolute time of the next tick; one that is not finite or not later than
-                now: no more ticks.
+            target_prefill: Target number of active + starting prefill workers, or -1 to keep it.
+            target_decode: Likewise for decode workers, or for the workers of an aggregated fleet.
+            next_tick_ms: Absolute time of the next tick; if not finite or not later than now, ticks
+                end.
         """
         snapshot = self.snapshot if self.records_ticks else None
         world = self.state.world
@@ -267,7 +267,7 @@ class Run:
         return True
 
     def stand_still(self, until_ms: float) -> None:
-        """Move the clock of a stuck run to ``until_ms``, unless it is later already.
+        """Advance the clock of a stuck run to ``until_ms``, unless it is already later.
 
         Raises:
             ReplayError: If the run is not stuck.

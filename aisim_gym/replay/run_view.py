@@ -1,4 +1,4 @@
-"""What can be read from a replay at any time."""
+"""Read-only properties of a replay, available at any time."""
 
 from collections.abc import Callable
 
@@ -11,10 +11,10 @@ from aisim_gym.replay.tick_history import TickRecord
 
 
 class RunView:
-    """Shows a run: how far it is, what it recorded, and its tables.
+    """Read-only view of a run: progress, recorded data and tables.
 
     Attributes:
-        current_run: What is shown.
+        current_run: The run shown.
     """
 
     current_run: Run
@@ -31,12 +31,12 @@ class RunView:
 
     @property
     def samples(self) -> list[Sample]:
-        """Telemetry so far, with the reference's keys; see ``telemetry_sample_interval_ms``."""
+        """Telemetry samples with the reference's keys; see ``telemetry_sample_interval_ms``."""
         return self.current_run.samples
 
     @property
     def on_sample(self) -> Callable[[Sample], None] | None:
-        """Called with every telemetry sample; what it raises passes through unchanged."""
+        """Callback for every telemetry sample; its exceptions propagate unchanged."""
         return self.current_run.on_sample
 
     @on_sample.setter
@@ -60,7 +60,7 @@ class RunView:
 
     @property
     def is_stuck(self) -> bool:
-        """Whether requests are open that nothing can move any more; running on raises an error."""
+        """Whether open requests remain that can never advance; advancing raises an error."""
         return self.current_run.is_stuck
 
     @property

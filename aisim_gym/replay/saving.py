@@ -1,4 +1,4 @@
-"""Saved replays: one ``.npz`` file with every table and a JSON header."""
+"""Saved replays: one ``.npz`` file with all tables and a JSON header."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ SAVE_FORMAT = "aisim-replay/2"
 
 
 class SavedReplay(NamedTuple):
-    """What a file holds."""
+    """Content of a saved replay."""
 
     spec: ReplaySpec
     session_ids: tuple[str, ...]
@@ -25,7 +25,7 @@ class SavedReplay(NamedTuple):
 
 
 def write_replay(path: str | Path, saved: SavedReplay) -> None:
-    """Write a replay to one file, with exactly this name."""
+    """Write a replay to a file with exactly this name."""
     spec, session_ids, run = saved
     header = {
         "format": SAVE_FORMAT,
@@ -42,10 +42,10 @@ def write_replay(path: str | Path, saved: SavedReplay) -> None:
 
 
 def read_replay(path: str | Path) -> SavedReplay:
-    """Return what :func:`write_replay` wrote; its run has no ``on_sample``.
+    """Read a file written by :func:`write_replay`; the run has no ``on_sample``.
 
     Raises:
-        ReplayError: If the file is no saved replay, or one of another version.
+        ReplayError: If the file is not a saved replay of this version.
     """
     path = Path(path).expanduser()
     try:

@@ -1,18 +1,16 @@
-"""Settling an instant: everything that happens at one point of simulated time, in order.
+"""Settling an instant: all events at one point of simulated time, in order.
 
 Rules: replay-runtime.md §4 (aggregated), §5 (disaggregated), rulings.md 3. One iteration runs the
-steps below once; iterations repeat until one changed nothing
-(or nothing is left that another could find):
+steps below once. Iterations repeat until one changes nothing, or until no further work exists:
 
-1. pass ends, 2. last outputs that are detokenized, 3. workers that become ready, 4. transfers that
-end, 5. handoff actions, 6. encoder batches and deliveries, 7. arrivals, 8. prompts that are
-tokenized, 9. start passes (prefill, then decode), 10. removal of drained workers, 11. the telemetry
-sample, then the tick.
+1. pass ends, 2. detokenized last outputs, 3. ready workers, 4. transfer ends, 5. handoff actions,
+6. encoder batches and deliveries, 7. arrivals, 8. tokenized prompts, 9. pass starts (prefill, then
+decode), 10. removal of drained workers, 11. the telemetry sample, then the tick.
 
-Steps 2, 4, 5, 6 and 8 exist only in a disaggregated fleet. There the first action of an arrival,
-and of a delivery, runs in the next iteration; in an aggregated fleet an arrival is placed at once.
-A phase is where the instant goes on after a table has grown: one step, or a few of which only the
-first may need room.
+Steps 2, 4, 5, 6 and 8 exist only in a disaggregated fleet. There, the first action of an arrival or
+a delivery runs in the next iteration. In an aggregated fleet an arrival is placed immediately.
+A phase is the point where settling resumes after a table has grown: one step, or several steps of
+which only the first may need room.
 """
 
 from aisim_gym.engine.backend import submit
@@ -76,7 +74,7 @@ from aisim_gym.metrics.request_times import REQUEST_COMPLETED
 STATUS_BROKEN, STATUS_TICK, STATUS_NEEDS_ROOM, STATUS_DONE, STATUS_TIME_LIMIT = 0, 1, 2, 3, 4
 STATUS_PAUSED, STATUS_NO_WORKER, STATUS_STUCK, STATUS_UNKNOWN_RANK = 5, 6, 7, 8
 STATUS_LIVELOCK, STATUS_SAMPLE, STATUS_SETTLED = 9, 10, 11
-"""``STATUS_BROKEN`` is what a compiled call through an address returns after it has raised."""
+"""``STATUS_BROKEN`` is returned by a compiled call through an address that raised an error."""
 
 PHASE_SETTLED, PHASE_PASS_ENDS, PHASE_READY, PHASE_TRANSFERS, PHASE_ACTIONS = 0, 1, 2, 3, 4
 PHASE_ARRIVALS, PHASE_DRIVE_PREFILL, PHASE_DRIVE_DECODE, PHASE_DRAINED, PHASE_TICK = 5, 6, 7, 8, 9
@@ -88,8 +86,8 @@ def settle(w: World) -> int:
 
     Returns:
         ``STATUS_SETTLED``; or ``STATUS_TICK``, ``STATUS_NEEDS_ROOM``, ``STATUS_NO_WORKER``,
-        ``STATUS_UNKNOWN_RANK``, ``STATUS_LIVELOCK``, ``STATUS_SAMPLE`` with the phase left where
-        the next call must go on.
+        ``STATUS_UNKNOWN_RANK``, ``STATUS_LIVELOCK``, ``STATUS_SAMPLE``, with the phase set to where
+        the next call resumes.
     """
     clock = w.clock
     while w.resume.phase != PHASE_SETTLED:
@@ -163,13 +161,13 @@ def settle(w: World) -> int:
 
 @kernel
 def _has_due_event(w: World) -> bool:
-    """Return whether a worker is ready, a transfer ends or a tick comes now."""
+    """Return whether a ready worker, a transfer end or a tick is due now."""
     return next_event_ms(w) <= w.clock.now_ms
 
 
 @kernel
 def _has_more_to_do(w: World) -> bool:
-    """Return whether another iteration at this instant could find anything to do."""
+    """Return whether another iteration at this instant could have work."""
     clock = w.clock
     prefill, decode = w.pools[PREFILL], w.pools[DECODE]
     return bool(

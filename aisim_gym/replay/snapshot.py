@@ -1,4 +1,4 @@
-"""What a planner sees at a tick (replay-runtime.md §14.1)."""
+"""The planner's snapshot of the fleet at a tick (replay-runtime.md §14.1)."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -18,9 +18,9 @@ from aisim_gym.metrics.traffic_window import TICK_WINDOW, TrafficRow
 
 
 class ForwardPassMetrics(NamedTuple):
-    """Latest pass of one rank since the last tick; all zero for a rank that idled.
+    """Latest pass of one rank since the last tick; all zero for an idle rank.
 
-    Lengths and KV are tokens, ``wall_time`` is seconds, ``var_…`` population variances.
+    Lengths and KV are in tokens, ``wall_time`` is in seconds, ``var_…`` are population variances.
     """
 
     worker_id: int
@@ -61,7 +61,7 @@ class TrafficStatistics(NamedTuple):
 
 @dataclass(frozen=True)
 class PoolSnapshot:
-    """One pool at a tick: worker ids ascending, metrics in (worker, rank) order.
+    """One pool at a tick, with ascending worker ids and metrics in (worker, rank) order.
 
     An active worker without a finished pass and without a due idle record has no metrics.
     """
@@ -73,12 +73,12 @@ class PoolSnapshot:
 
     @property
     def num_non_draining(self) -> int:
-        """Active and starting workers: what a target is compared with."""
+        """Active and starting workers, the number a target is compared with."""
         return len(self.active_ids) + len(self.starting_ids)
 
     @property
     def num_total(self) -> int:
-        """All workers that are paid for."""
+        """All paid workers."""
         return self.num_non_draining + len(self.draining_ids)
 
 
@@ -93,7 +93,7 @@ class ScalingSnapshot:
     traffic: TrafficStatistics
 
     def to_dict(self) -> dict[str, Any]:
-        """Return exactly the mapping that the reference passes to a planner's ``on_tick``."""
+        """Return the exact mapping that the reference passes to a planner's ``on_tick``."""
         prefill, decode = self.prefill, self.decode
         result: dict[str, Any] = {
             "tick_ordinal": self.tick_ordinal,
@@ -121,7 +121,7 @@ class ScalingSnapshot:
 
 
 def take_snapshot(state: WorldState) -> ScalingSnapshot:
-    """Return what the tick that waits for its decision shows; changes nothing."""
+    """Return the snapshot of the waiting tick without changing any state."""
     clock = state.world.clock
     return ScalingSnapshot(
         tick_ordinal=int(clock.tick_ordinal),

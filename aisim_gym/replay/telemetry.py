@@ -1,7 +1,7 @@
 """Telemetry: samples of traffic and engine state at fixed intervals, independent of ticks.
 
-Rules: replay-runtime.md §16. Gauges are what the last command or pass end of a rank committed;
-traffic and cache counters cover the interval since the last sample.
+Rules: replay-runtime.md §16. Gauges show the state after the last command or pass end of a rank.
+Traffic and cache counters cover the interval since the last sample.
 """
 
 import math
@@ -25,16 +25,16 @@ from aisim_gym.replay.snapshot import traffic_statistics
 from aisim_gym.tables import make_table
 
 SAMPLE_WINDOW = 1
-"""Row of the traffic windows that samples read."""
+"""Row of the traffic window read by samples."""
 
 Sample = dict[str, Any]
 """One sample, with exactly the reference's keys."""
 
 
 def take_due_sample(state: WorldState, ordinal: int) -> Sample:
-    """Return the sample that is due now, begin a new interval and arm the next one.
+    """Return the sample that is due now, begin a new interval and schedule the next sample.
 
-    The first one is the baseline, at time 0; then one per interval while there is work.
+    The first sample is the baseline at time 0, followed by one per interval while work remains.
     """
     clock = state.world.clock
     if ordinal == 0:
@@ -55,7 +55,7 @@ def take_due_sample(state: WorldState, ordinal: int) -> Sample:
 
 
 def take_final_sample(state: WorldState, ordinal: int) -> Sample | None:
-    """Return the sample that ends a run, None if it has nothing to say."""
+    """Return the final sample of a run, None if there is nothing to report."""
     window = state.world.traffic[SAMPLE_WINDOW]
     counters = [
         window.num_req,
@@ -83,7 +83,7 @@ def _begin_interval(state: WorldState) -> None:
 def _sample(state: WorldState, ordinal: int, kind: str) -> Sample:
     now_ms = float(state.world.clock.now_ms)
     window, counters = state.world.traffic[SAMPLE_WINDOW], state.world.pools
-    if kind == "baseline":  # gauges only; its interval goes on into the next sample
+    if kind == "baseline":  # gauges only; its interval continues into the next sample
         window, counters = make_table(TrafficRow, 1)[0], make_table(PoolRow, len(counters))
     traffic = traffic_statistics(window, now_ms)
     pools = (("prefill", PREFILL), ("decode", DECODE))
@@ -123,7 +123,7 @@ def _sample(state: WorldState, ordinal: int, kind: str) -> Sample:
 
 
 def _gauges(state: WorldState, pool_id: int) -> list[dict[str, Any]]:
-    """Return one row per rank of a live worker, starting and draining ones included."""
+    """Return one record per rank of a live worker, including starting and draining workers."""
     rows = []
     engine = state.world.engines[pool_id]
     total_blocks = int(engine.num_blocks)

@@ -1,4 +1,4 @@
-"""The tick history: what a planner saw at every tick, and what it answered."""
+"""The tick history: the planner's view of the fleet and its decision at every tick."""
 
 import math
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from aisim_gym.replay.snapshot import ScalingSnapshot
 
 
 class TickRecord(NamedTuple):
-    """One line of the tick history: the fleet a planner saw, and its answer."""
+    """One record of the tick history: the fleet at a tick and the decision."""
 
     tick_ordinal: int
     now_ms: float
@@ -30,7 +30,7 @@ class TickRecord(NamedTuple):
 def tick_record(
     snapshot: ScalingSnapshot, target_prefill: int, target_decode: int, next_tick_ms: float
 ) -> TickRecord:
-    """Return the line of one answered tick; targets and time as for :meth:`Replay.answer`."""
+    """Return the record of an answered tick; targets and time as for :meth:`Replay.answer`."""
     traffic, prefill, decode = snapshot.traffic, snapshot.prefill, snapshot.decode
     return TickRecord(
         snapshot.tick_ordinal,

@@ -1,7 +1,7 @@
-"""The compiled loop over many worlds, for the threads of a batch.
+"""The compiled loop over many worlds, run by the threads of a batch.
 
-Threads share a counter, from which each takes its next world. The compiled ``advance`` is called by
-its address, so it is neither compiled a second time nor is Python needed between two worlds.
+Threads take their next world from a shared counter. The compiled ``advance`` is called by its
+address, so that it is not compiled a second time and no Python runs between two worlds.
 """
 
 from typing import Any
@@ -24,13 +24,13 @@ from aisim_gym.replay.advance import advance
 from aisim_gym.replay.settle import STATUS_TICK
 
 NOT_RUN = -1
-"""Status of a world that did not run: it waits at a tick, is at its end, or has failed."""
+"""Status of a world that did not run, because it waits at a tick, has ended or has failed."""
 
 NO_WORLD = -1
-"""What is returned when no world is left."""
+"""Result when no world is left."""
 
 IS_COMPILED = IS_COMPLETE and not SETTINGS.DISABLE_JIT
-"""Whether there is a compiled ``advance`` that can be called by its address."""
+"""Whether the compiled ``advance`` can be called by its address."""
 
 
 @entry_point
@@ -42,18 +42,19 @@ def advance_worlds(
     next_world: NDArray[Any],
     instants: int,
 ) -> int:
-    """Run worlds to their next ticks until one stops for something else.
+    """Run worlds to their next ticks until one stops for another reason.
 
     Args:
         example: Any world; all worlds have the same tables.
-        addresses: Shape (worlds,), int64: of the worlds, 0 for a world that must not run.
+        addresses: Shape (worlds,), int64: addresses of the worlds, 0 to skip a world.
         functions: Shape (worlds,), int64: address of ``advance`` for each world.
-        statuses: Shape (worlds,), int64: what ``advance`` returned; modified in place.
-        next_world: Shape (1,), int64: the world to take next; shared between threads.
-        instants: How much of a run one call of ``advance`` covers at most.
+        statuses: Shape (worlds,), int64: results of ``advance``; modified in place.
+        next_world: Shape (1,), int64: index of the next world, shared between threads.
+        instants: Maximum number of instants per call of ``advance``.
 
     Returns:
-        The world that stopped for something else than a tick; ``NO_WORLD`` if there are no more.
+        Index of the world that stopped for another reason than a tick; ``NO_WORLD`` if none is
+        left.
     """
     while True:
         world: int = take_next(next_world)
@@ -75,7 +76,7 @@ _addresses: dict[type[World], int] = {}
 
 
 def advance_address(world: World) -> int:
-    """Return where ``advance`` is, compiled for worlds of this type: ``int64 f(int64 *world)``."""
+    """Return the address of ``advance`` compiled for this world type: ``int64 f(int64 *world)``."""
     world_class = type(world)
     if world_class not in _addresses:
         _addresses[world_class] = native_address(advance, world)
@@ -84,7 +85,7 @@ def advance_address(world: World) -> int:
 
 @intrinsic
 def _world_at(typing_context: Any, example: Any, address: Any) -> Any:
-    """Return the world at an address; it has the tables of ``example``'s class."""
+    """Return the world at an address, with the tables of ``example``'s class."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.inttoptr(args[1], WORD.as_pointer())
@@ -94,7 +95,7 @@ def _world_at(typing_context: Any, example: Any, address: Any) -> Any:
 
 @intrinsic
 def _call(typing_context: Any, function: Any, address: Any) -> Any:
-    """Return what the function at an address returns for the world at an address."""
+    """Call the function at an address with the world at an address; return its result."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         pointer = WORD.as_pointer()

@@ -17,7 +17,6 @@ from aisim_gym.spec import (
     UnsupportedSpecError,
     parse_launch_config,
 )
-from aisim_gym.spec.refusals import UnsupportedSpecError
 
 
 def engine(**fields: Any) -> dict[str, Any]:
