@@ -58,9 +58,10 @@ bench-check: kernel ## Fail if a ratio of speeds is half of the recorded one (se
 
 numba-range: $(VENV)/.dev $(OLDEST)/.installed ## Test a slice with the oldest and newest Numba (3 minutes)
 	@echo "Testing a slice with the oldest Numba that is allowed"
-	@OMP_NUM_THREADS=1 $(OLDEST)/bin/python -m pytest -q -p no:cacheprovider tests/test_numba_range.py tests/test_numba_adapter.py -m 'not slow'
+	@OMP_NUM_THREADS=1 $(OLDEST)/bin/python -m pytest -q $(PARALLEL) -p no:cacheprovider \
+		tests/test_numba_range.py tests/test_numba_adapter.py -m 'not slow'
 	@echo "Testing the same slice with the newest"
-	@$(PYTEST) tests/test_numba_range.py tests/test_numba_adapter.py -m 'not slow'
+	@$(PYTEST) $(PARALLEL) tests/test_numba_range.py tests/test_numba_adapter.py -m 'not slow'
 
 differential: kernel ## Compare 2400 random runs with the reference and log what they were (minutes)
 	@PYTHONPATH=tests $(BIN)/python -m conformance.campaign \
@@ -132,5 +133,5 @@ $(OLDEST)/.installed: $(VENV)/bin/python pyproject.toml .ci/numba-oldest.txt
 	@echo "Installing the oldest Numba that is allowed into $(OLDEST): a minute"
 	@"$(PYTHON)" -m venv $(OLDEST)
 	@$(OLDEST)/bin/python -m pip --disable-pip-version-check -qq install \
-		-c .ci/numba-oldest.txt -e . pytest hypothesis
+		-c .ci/numba-oldest.txt -e . pytest pytest-xdist hypothesis
 	@touch $@
