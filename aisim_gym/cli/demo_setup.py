@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 BLOCK_SIZE = 64
 PREFILL_SPEED, DECODE_SPEED = 0.2, 0.25
-"""Speedup ratio for the reference's polynomial: about 10,000 prompt tokens/s, and 100 ms between
-the tokens of a decode worker whose KV pool is half full. It models a large model, whose fleet has
-enough workers to scale."""
+"""Speedup ratios for the reference's polynomial: about 10,000 prompt tokens/s, and 100 ms between
+the tokens of a decode worker whose KV pool is half full. The fleet of such a large model has enough
+workers to scale."""
 
 STARTUP_S, TICK_S = 30.0, 15.0
 KV_BYTES_PER_TOKEN, TRANSFER_GB_S = 163_840, 25.0
