@@ -320,7 +320,7 @@ def make_workload(
         if spec.is_closed_loop:
             raise ValueError(
                 f"workload.replay_concurrency: got {spec.replay_concurrency}, expected none: in an "
-                "environment requests arrive when the trace says, however the fleet copes"
+                "environment requests arrive at the times of the trace"
             )
         return FixedWorkload(load_workload(spec), "workload", split, blocks, episode_s)
     fields = _generator_fields(workload)
@@ -336,7 +336,7 @@ def make_workload(
     for name, given in (("blocks", blocks), ("episode_s", episode_s)):
         if given is not None:
             raise ValueError(
-                f"{name}: got {given!r} for traffic that is generated anew in every episode, "
+                f"{name}: got {given!r} for traffic that is generated in every episode, "
                 "expected None; it is for a trace, a table of requests or a workload with a seed"
             )
     return GeneratedWorkload(fields, split)
@@ -371,7 +371,7 @@ def _refuse_ranges(workload: Mapping[str, Any], reason: str) -> None:
     place = next(range_places(workload, "workload"), None)
     if place is not None:
         raise ValueError(
-            f"{place}: got a range, expected a value: ranges are for traffic that is drawn anew in "
+            f"{place}: got a range, expected a value: ranges are for traffic that is drawn in "
             f"every episode, and this workload exists once ({reason})"
         )
 

@@ -56,7 +56,7 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
     * ``terminated``: every request has ended. The last step runs up to that moment; an episode
       without a request ends at time 0, in its first step.
     * ``truncated``: the tick at the horizon comes before all requests have ended. If the last
-        request ends exactly at the horizon, the episode is terminated.
+      request ends exactly at the horizon, the episode is terminated.
 
     It is never both. The horizon is ``horizon_s``, by default the length of the workload plus
     300 s; ``gymnasium.make(..., max_episode_steps=n)`` truncates earlier, without the count of open

@@ -306,7 +306,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         "aisim_gym/ManyClients-v0",
         "disagg",
         "API traffic of many clients, of which a few send most of it, in bursts of their own.",
-        "Each client has its own rate, burstiness, lengths and system prompt, drawn anew in every "
+        "Each client has its own rate, burstiness, lengths and system prompt, newly drawn in every "
         "episode; when the largest one changes its mind the whole mix changes.",
         {
             "engine": "h200-llama31-70b-fp8-tp2",

@@ -132,7 +132,7 @@ def _differences(golden: Golden, run: ScenarioRun) -> Iterator[Difference]:
     if not isinstance(run.exception, ScriptEndedError):
         yield from _error_differences(golden, run.exception)
     if len(run.seen) != golden.num_ticks:
-        yield Difference("run", "decisions asked for", len(run.seen), golden.num_ticks)
+        yield Difference("run", "number of decisions", len(run.seen), golden.num_ticks)
     if (report := run.report) is not None and golden.error is None:
         if golden.per_request is not None:
             assert report.per_request is not None

@@ -53,6 +53,6 @@ class ScriptedPolicy:
 
     def _end(self, snapshot: ScalingSnapshot) -> NoReturn:
         raise ScriptEndedError(
-            f"decision {len(self.seen)} asked for at {snapshot.now_ms} ms, "
+            f"decision {len(self.seen)} requested at {snapshot.now_ms} ms, "
             f"recorded are {len(self._golden.decisions)}"
         )

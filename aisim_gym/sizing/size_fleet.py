@@ -121,9 +121,9 @@ def size_fleet(
     remaining fleets below the result:
 
     * the result reaches the share in its replay, and the next smaller fleets, one worker fewer in
-        either pool, do not in theirs;
+      either pool, do not in theirs;
     * every other smaller fleet within the bounds was measured and does not reach it, or has no more
-        workers in either pool than a measured fleet that does not.
+      workers in either pool than a measured fleet that does not.
 
     So the result is the smallest fleet if more workers do not lower attainment. This is usual but
     not guaranteed, because placement depends on the number of workers. ``measured`` shows how

@@ -39,7 +39,7 @@ def written_format(path: TracePath, trace_format: str | None = None) -> str:
             if name.endswith(suffix):
                 return found
         raise WorkloadError(
-            f"{where}: the name says no format, allowed: a name that ends in "
+            f"{where}: the name implies no format, allowed: a name that ends in "
             f"{' or '.join(FORMAT_OF_SUFFIX)} (or these with .gz), or a format named ({known})"
         )
     if trace_format not in TRACE_WRITERS:

@@ -96,7 +96,7 @@ def latest_checkpoint(folder: Path) -> Path:
     found = _by_steps(folder)
     if not found:
         raise FileNotFoundError(
-            f"{folder}: no checkpoint; the run ended before its first one, start it anew"
+            f"{folder}: no checkpoint; the run ended before its first one, start a new run"
         )
     return found[-1]
 

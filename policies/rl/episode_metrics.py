@@ -36,7 +36,7 @@ class EpisodeMetrics(NamedTuple):
 
     @classmethod
     def of(cls, reward: float, num_steps: int, info: Mapping[str, Any]) -> "EpisodeMetrics":
-        """Return the results of an episode; its rates are 0 if it has no requests and no duration.
+        """Return the results of an episode; rates are 0 if it ends at time 0.
 
         Args:
             reward: Sum of all rewards.

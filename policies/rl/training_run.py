@@ -115,7 +115,7 @@ def new_run(config: TrainingConfig, seed: int, out: Path, source: Path) -> Train
     run = TrainingRun(out.expanduser() / config.name / f"seed-{seed}", config, seed)
     if (run.folder / MANIFEST).exists():
         raise FileExistsError(
-            f"{run.folder}: there is a run already; go on with --resume {run.folder}, or choose "
+            f"{run.folder}: the run already exists; use --resume {run.folder}, or choose "
             "another seed or --out"
         )
     run.folder.mkdir(parents=True, exist_ok=True)
