@@ -1,6 +1,6 @@
 """Gymnasium environments on the replay.
 
-Importing this package registers them; ``gymnasium.make`` can also do that by itself:
+Importing this package registers them; ``gymnasium.make`` can also import it:
 ``gymnasium.make("aisim_gym.envs:aisim_gym/Disaggregated-v0")``.
 
 ==============================  ========================================================
@@ -10,7 +10,7 @@ id                              class
 ``aisim_gym/Disaggregated-v0``  :class:`DisaggregatedEnv`: prefill and decode pools
 ==============================  ========================================================
 
-The scenarios of :data:`SCENARIOS` are the same classes with chosen arguments.
+The scenarios of :data:`SCENARIOS` use the same classes with preset arguments.
 """
 
 if __name__ == "envs":
@@ -52,7 +52,7 @@ _NAMES = {"agg": "Aggregated", "disagg": "Disaggregated"}
 ENTRY_POINTS = {
     f"aisim_gym/{name}-v0": f"aisim_gym.envs.{name.lower()}:{name}Env" for name in _NAMES.values()
 }
-"""Id of each general environment, and where its class is."""
+"""Entry point of each general environment by id."""
 
 
 def _register(env_id: str, name: str, arguments: Mapping[str, Any]) -> None:

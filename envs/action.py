@@ -1,24 +1,23 @@
-"""Actions: from an agent's choice to worker targets.
+"""Actions: convert an agent's choice to worker targets.
 
 An action object has four methods: ``space()``, ``decode(action, view)``, its inverse
 ``encode(targets, view)`` and ``mask(view)``; ``view`` is a :class:`TickView`. Pools come prefill
 first; ``min_workers`` and ``max_workers`` are those of the pool.
 
 ============  ==================  =================================================================
-name          space               meaning
-============  ==================  =================================================================
-``targets``   one choice a pool   choice ``i``: ``min_workers + i`` workers
-``deltas``    one choice a pool   choice ``i``: ``i - max_delta`` workers more than now, kept within
+name          space               meaning ============  ==================
+================================================================= ``targets``   one choice a pool
+choice ``i``: ``min_workers + i`` workers ``deltas``    one choice a pool   choice ``i``: ``i -
+max_delta`` workers more than now, clipped to
                                   ``min_workers`` … ``max_workers``
-``split``     one choice          all targets that keep within ``max_gpus``, in ascending order
-``box``       -1 … 1 a pool       from ``min_workers`` to ``max_workers``, rounded half up
-============  ==================  =================================================================
+``split``     one choice          all targets within ``max_gpus``, in ascending order ``box``
+-1 … 1 a pool       from ``min_workers`` to ``max_workers``, rounded half up ============
+==================  =================================================================
 
 One choice is ``Discrete``, one per pool of two ``MultiDiscrete``. A target counts active and
-starting workers; draining ones are on their way out. The environment refuses an action outside its
-space before it is decoded, and targets outside ``min_workers`` … ``max_workers`` after that. An
-action whose targets exceed ``max_gpus`` leaves the targets as they are
-(``info["action_refused"]``), which ``split`` rules out.
+starting workers, but not draining ones. The environment raises for an action outside its space and
+for targets outside ``min_workers`` … ``max_workers``. An action whose targets exceed ``max_gpus``
+leaves the targets unchanged (``info["action_refused"]``); ``split`` has no such actions.
 """
 
 import itertools
@@ -37,26 +36,26 @@ from aisim_gym.replay import FleetDescription
 from aisim_gym.spec.argument_checks import check_integer
 
 MOST_OPTIONS = 4096
-"""Splits that a ``Discrete`` space may have: networks have an output for each."""
+"""Maximum splits of a ``Discrete`` space, as networks have one output per split."""
 
 
 class Action(Protocol):
-    """What an environment needs from its action object."""
+    """Interface of action objects."""
 
     def space(self) -> spaces.Space[Any]:
         """Return the action space."""
         ...
 
     def decode(self, action: Any, view: TickView) -> Targets:
-        """Return the targets that ``action``, an element of the space, means at this moment."""
+        """Return the targets of ``action``, an element of the space, at this tick."""
         ...
 
     def encode(self, targets: Targets, view: TickView) -> Any:
-        """Return the action that comes nearest to ``targets``."""
+        """Return the action closest to ``targets``."""
         ...
 
     def mask(self, view: TickView) -> NDArray[np.bool_]:
-        """Return which choices are possible, pool after pool in one flat array.
+        """Return the mask of possible choices, a flat array over pools.
 
         Raises:
             TypeError: If the space has no choices.
@@ -89,11 +88,11 @@ class TargetAction(NamedAction):
         return spaces.Discrete(nums[0]) if len(nums) == 1 else spaces.MultiDiscrete(nums)
 
     def decode(self, action: Any, view: TickView) -> Targets:
-        """Return the targets that ``action`` means."""
+        """Return the targets of ``action``."""
         return Targets.of(list(map(range.__getitem__, self._counts, self._chosen(action))))
 
     def encode(self, targets: Targets, view: TickView) -> Any:
-        """Return the action that comes nearest to ``targets``; of two equal ones the first."""
+        """Return the action closest to ``targets``; ties go to the first."""
         chosen = [
             min(range(len(choices)), key=lambda i: abs(choices[i] - target))
             for choices, target in zip(self._choices(view.targets), targets.counts(), strict=True)
@@ -101,7 +100,7 @@ class TargetAction(NamedAction):
         return np.int64(chosen[0]) if len(chosen) == 1 else np.array(chosen, np.int64)
 
     def mask(self, view: TickView) -> NDArray[np.bool_]:
-        """Return which choices keep within ``max_gpus`` if every other pool chooses its least."""
+        """Return which choices stay within ``max_gpus`` if all other pools choose their minimum."""
         if self._max_gpus is None:
             return np.ones(sum(self._num_choices()), np.bool_)
         pools = self._choices(view.targets)
@@ -120,11 +119,11 @@ class TargetAction(NamedAction):
         return [len(counts) for counts in self._counts]
 
     def _target(self, pool: int, choice: int, current: int) -> int:
-        """Return the target that a choice of a pool stands for."""
+        """Return the target of a choice of a pool."""
         return self._counts[pool][choice]
 
     def _choices(self, current: Targets) -> list[list[int]]:
-        """Return the targets that each choice stands for, pool by pool."""
+        """Return the targets of all choices, by pool."""
         pools = zip(self._num_choices(), current.counts(), strict=True)
         return [
             [self._target(pool, choice, n) for choice in range(num)]
@@ -133,7 +132,7 @@ class TargetAction(NamedAction):
 
 
 class DeltaAction(TargetAction):
-    """One choice per pool: how many workers more or fewer than now."""
+    """One choice per pool: the change in workers."""
 
     def __init__(self, fleet: FleetDescription, max_delta: int = 1) -> None:
         """Build the action; a pool changes by at most ``max_delta`` workers per step, >= 1."""
@@ -143,7 +142,7 @@ class DeltaAction(TargetAction):
         super().__init__(fleet)
 
     def decode(self, action: Any, view: TickView) -> Targets:
-        """Return the targets that ``action`` means."""
+        """Return the targets of ``action``."""
         pools = enumerate(zip(self._chosen(action), view.targets.counts(), strict=True))
         return Targets.of([self._target(pool, choice, now) for pool, (choice, now) in pools])
 
@@ -156,20 +155,21 @@ class DeltaAction(TargetAction):
 
 
 class SplitAction(NamedAction):
-    """One choice: an entry of the list of all targets that keep within ``max_gpus``.
+    """One choice: an index into the list of all targets within ``max_gpus``.
 
-    Whatever is sampled fits the budget; every choice is always possible. Without ``max_gpus`` the
-    list has all targets.
+    Every choice fits the budget, so all choices are always possible. Without ``max_gpus`` the list
+    has all targets.
 
     Attributes:
-        options: The list, ascending: prefill first, then decode.
+        options: The targets, sorted by prefill, then by decode workers.
     """
 
     def __init__(self, fleet: FleetDescription) -> None:
         """List the targets.
 
         Raises:
-            ValueError: If none keeps within ``max_gpus``, or there are more than ``MOST_OPTIONS``.
+            ValueError: If no target is within ``max_gpus``, or there are more than
+                ``MOST_OPTIONS``.
         """
         super().__init__(fleet)
         num_options = self._num_within(most_gpus(fleet))
@@ -188,20 +188,20 @@ class SplitAction(NamedAction):
         return spaces.Discrete(len(self.options))
 
     def decode(self, action: Any, view: TickView) -> Targets:
-        """Return the targets that ``action`` means."""
+        """Return the targets of ``action``."""
         return self.options[int(action)]
 
     def encode(self, targets: Targets, view: TickView) -> Any:
-        """Return the option with the fewest workers of difference; of equal ones the first."""
+        """Return the option with the smallest difference in workers; ties go to the first."""
         distances = np.abs(self._table - np.array(targets.counts())).sum(axis=1)
         return np.int64(np.argmin(distances))
 
     def mask(self, view: TickView) -> NDArray[np.bool_]:
-        """Return that every choice is possible."""
+        """Return an all-true mask."""
         return np.ones(len(self.options), np.bool_)
 
     def _num_within(self, max_gpus: int) -> int:
-        """Return how many targets keep within a budget, without listing those of a large fleet."""
+        """Return the number of targets within a budget, without listing them."""
         *outer, last = self._counts
         num = 0
         for counts in itertools.product(*outer):
@@ -213,8 +213,9 @@ class SplitAction(NamedAction):
 class BoxAction(NamedAction):
     """One number per pool in -1 … 1, for algorithms with continuous actions.
 
-    ``a`` asks for ``min_workers + (a + 1) / 2 * (max_workers - min_workers)`` workers, rounded half
-    up. Arrays of any real type are taken; NaN and numbers outside are refused, not clipped.
+    ``a`` requests ``min_workers + (a + 1) / 2 * (max_workers - min_workers)`` workers, rounded half
+    up. Arrays of any real type are accepted; NaN and numbers outside the range raise instead of
+    being clipped.
     """
 
     def space(self) -> spaces.Box:
@@ -222,7 +223,7 @@ class BoxAction(NamedAction):
         return spaces.Box(-1.0, 1.0, (len(self._counts),), np.float32)
 
     def decode(self, action: Any, view: TickView) -> Targets:
-        """Return the targets that ``action`` means."""
+        """Return the targets of ``action``."""
         targets = []
         for number, counts in zip(np.asarray(action).tolist(), self._counts, strict=True):
             span = counts[-1] - counts[0]
@@ -230,7 +231,7 @@ class BoxAction(NamedAction):
         return Targets.of(targets)
 
     def encode(self, targets: Targets, view: TickView) -> Any:
-        """Return the middle of what is rounded to ``targets``, brought within the limits."""
+        """Return the centre of the interval that rounds to ``targets``, clipped to the limits."""
         numbers = []
         for target, counts in zip(targets.counts(), self._counts, strict=True):
             span = counts[-1] - counts[0]
@@ -239,7 +240,7 @@ class BoxAction(NamedAction):
         return np.array(numbers, np.float32)
 
     def mask(self, view: TickView) -> NDArray[np.bool_]:
-        """Refuse: there are no choices.
+        """Raise, because there are no choices.
 
         Raises:
             TypeError: Always.
@@ -253,4 +254,4 @@ ACTIONS: Mapping[str, Callable[..., Action]] = {
     "split": SplitAction,
     "box": BoxAction,
 }
-"""Class of each named action; it is given the description of the fleet."""
+"""Class of each named action; its first argument is the description of the fleet."""

@@ -10,20 +10,20 @@ class AggregatedEnv(ScalingEnv):
 
     ## Description
 
-    Requests arrive at a pool of workers. At every tick the agent sets how many workers there should
-    be: too few and requests miss their latency limits, too many and GPUs are paid for nothing. A
-    new worker takes 30 s to start; a surplus one finishes its requests before it is gone.
+    Requests arrive at a pool of workers. At every tick the agent sets the number of workers. With
+    too few, requests miss their latency limits; with too many, idle GPUs are paid for. A new worker
+    takes 30 s to start; a surplus worker finishes its requests before it is removed.
 
     ## Action Space
 
-    ``Discrete(8)``: action ``i`` asks for ``min_workers + i`` workers, active and starting ones
+    ``Discrete(8)``: action ``i`` requests ``min_workers + i`` workers, active and starting ones
     together. With ``action="deltas"`` it is ``Discrete(3)``: one worker fewer, none, one more.
 
     ## Observation Space
 
     A float32 vector, every entry in 0..1. A log scale to m is log(1 + x) / log(1 + m). Engine
     entries come from the latest pass of each active worker (sums; shares and times are means) and
-    are 0 where no worker reported one; traffic entries cover the time since the previous tick.
+    are 0 if no worker reported one; traffic entries cover the time since the previous tick.
 
     | index | name | unit | low | high |
     |---|---|---|---|---|

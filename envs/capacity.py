@@ -1,4 +1,4 @@
-"""Whether every request of a workload can run, found out before an episode and not in the middle.
+"""Check before an episode that every request of its workload can run.
 
 A request that can never run would end a replay with an error (engine-vllm-trtllm.md §13,
 engine-sglang.md §8), or it would be rejected or cut short.
@@ -19,13 +19,13 @@ Tokens = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Lengths:
-    """Lengths of requests, or just the longest there can be.
+    """Lengths of requests, or only the longest possible.
 
     Attributes:
         input_tokens: Shape (requests,), prompts.
         output_tokens: Shape (requests,), outputs.
-        source: Where they come from, for messages.
-        remedy: How to get shorter ones, if these are just the longest that a generator can produce.
+        source: Origin of the requests, for messages.
+        remedy: Hint for shorter requests, if these are the longest that a generator can produce.
     """
 
     input_tokens: Tokens
@@ -38,10 +38,10 @@ class _Limit(NamedTuple):
     """A limit that requests may exceed.
 
     Attributes:
-        name: The setting behind it.
-        tokens: What it allows.
-        needed: Shape (requests,), what each request needs.
-        what: What of a request counts, after "needs n tokens".
+        name: Name of the setting.
+        tokens: Maximum tokens.
+        needed: Shape (requests,), tokens needed by each request.
+        what: Text after "needs n tokens".
     """
 
     name: str
@@ -51,16 +51,16 @@ class _Limit(NamedTuple):
 
 
 def check_capacity(fleet: FleetSpec, lengths: Lengths) -> None:
-    """Refuse requests that a worker cannot run to their last token, even with nothing else to do.
+    """Raise if an otherwise idle worker cannot run a request to its last token.
 
-    Refused is exactly what, alone on new workers, would end a replay with an error, be rejected, or
-    get fewer tokens than it asks for. One rule refuses more: a prompt over the token budget of a
-    vLLM decode worker without chunked prefill, which would run only until it is preempted. Whether
-    several requests can hold each other up for ever is another question.
+    These are exactly the requests that, alone on new workers, end a replay with an error, are
+    rejected, or get fewer tokens than requested. One rule is stricter: it rejects a prompt over the
+    token budget of a vLLM decode worker without chunked prefill, which runs only until it is
+    preempted. Deadlocks between several requests are not checked.
 
     Raises:
-        WorkloadError: Names the first such request, how many there are, and the limit; of a
-            generator the longest request and what helps.
+        WorkloadError: Names the first such request, their number and the limit; for a generator,
+            the longest request and a remedy.
     """
     if isinstance(fleet, AggregatedFleet):
         _check_role("an aggregated worker", fleet.engine, lengths, lengths.output_tokens)
@@ -81,7 +81,7 @@ def _check_role(worker: str, launch: LaunchSpec, lengths: Lengths, output_tokens
 def _block_limits(launch: LaunchSpec, prompts: Tokens, outputs: Tokens) -> Iterator[_Limit]:
     """Yield the limits of vLLM and TensorRT-LLM (engine-vllm-trtllm.md §4, §5.2, §7, §10).
 
-    A rank has the whole pool for itself, however many ranks its worker has.
+    Every rank has a whole KV pool, regardless of the number of ranks per worker.
     """
     engine = launch.engine
     kept = outputs
@@ -102,12 +102,12 @@ def _block_limits(launch: LaunchSpec, prompts: Tokens, outputs: Tokens) -> Itera
 def _sglang_limits(launch: LaunchSpec, prompts: Tokens, outputs: Tokens) -> Iterator[_Limit]:
     """Yield the limits of SGLang (engine-sglang.md §5 to §8).
 
-    Admission rounds the prompt up to pages, adds the output up to a clip, and wants one token more.
-    A decode worker admits nothing: its requests come with the KV of their prompt.
+    Admission rounds the prompt up to pages, adds the clipped output and one more token. A decode
+    worker does not check admission: its requests arrive with the KV of their prompt.
     """
     engine, settings = launch.engine, launch.engine.sglang
     size = engine.block_size
-    grown = np.where(outputs > 1, outputs, 0)  # a first token that is the last one stores no KV
+    grown = np.where(outputs > 1, outputs, 0)  # a single output token stores no KV
     if engine.worker_type == "decode":
         yield _pool_limit(engine, prompts + outputs)
     else:

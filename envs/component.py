@@ -1,4 +1,4 @@
-"""Observation, action and reward: a name, a name with parameters, or an object of one's own."""
+"""Build observation, action and reward objects from a name, parameters or a custom object."""
 
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -16,19 +16,19 @@ def make_component(
     *arguments: object,
     methods: Sequence[str],
 ) -> ComponentT:
-    """Return the component that ``choice`` stands for.
+    """Return the component described by ``choice``.
 
     Args:
         kind: Keyword of the component, for messages.
         choice: A key of the registry; a mapping with ``name`` and parameters; or the component
-            itself, returned as it is.
+            itself, returned unchanged.
         registry: Builder of each named component.
-        *arguments: What every named component is built with, before its parameters.
-        methods: What an object must have to be such a component.
+        *arguments: Positional arguments of every named component, before its parameters.
+        methods: Methods that an object must have.
 
     Raises:
         ValueError: If the name is unknown or missing, or a parameter is out of range.
-        TypeError: If a parameter is unknown or of a wrong type, or an object is no such
+        TypeError: If a parameter is unknown or has the wrong type, or an object is not such a
             component.
     """
     if not isinstance(choice, str | Mapping):
@@ -58,13 +58,13 @@ def make_component(
 def _check_names(
     component: str, given: Collection[str], build: Callable[..., object], num_first: int
 ) -> None:
-    """Refuse parameters that the component does not have.
+    """Raise for unknown parameters of a component.
 
     Args:
         component: Kind and name, for the message.
         given: Names of the parameters.
-        build: What builds the component.
-        num_first: Arguments in front of the parameters, which the environment fills.
+        build: Class or function that builds the component.
+        num_first: Number of leading arguments filled by the environment.
     """
     known = list(inspect.signature(build).parameters)[num_first:]
     for name in given:

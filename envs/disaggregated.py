@@ -10,23 +10,23 @@ class DisaggregatedEnv(ScalingEnv):
 
     ## Description
 
-    A request is prefilled by a worker of one pool, which decides its time to the first token, and
-    decoded by a worker of the other, which decides the gaps between its tokens. At every tick the
-    agent sets the size of both pools: too few workers and requests miss their latency limits, too
-    many and GPUs are paid for nothing. A new worker takes 30 s to start; a surplus one finishes its
-    requests before it is gone.
+    A request is prefilled by a worker of one pool, which determines its time to the first token,
+    and decoded by a worker of the other, which determines the gaps between its tokens. At every
+    tick the agent sets the size of both pools. With too few workers, requests miss their latency
+    limits; with too many, idle GPUs are paid for. A new worker takes 30 s to start; a surplus
+    worker finishes its requests before it is removed.
 
     ## Action Space
 
-    ``MultiDiscrete([8 8])``, prefill first: choice ``i`` asks for ``min_workers + i`` workers of
-    the pool, active and starting ones together. With ``action="deltas"`` it is
-    ``MultiDiscrete([3 3])``: one worker fewer, none, one more.
+    ``MultiDiscrete([8 8])``, prefill first: choice ``i`` requests ``min_workers + i`` workers of
+    the pool, active and starting ones together. With ``action="deltas"`` it is ``MultiDiscrete([3
+    3])``: one worker fewer, none, one more.
 
     ## Observation Space
 
     A float32 vector, every entry in 0..1. A log scale to m is log(1 + x) / log(1 + m). Engine
     entries come from the latest pass of each active worker (sums; shares and times are means) and
-    are 0 where no worker reported one; traffic entries cover the time since the previous tick.
+    are 0 if no worker reported one; traffic entries cover the time since the previous tick.
 
     | index | name | unit | low | high |
     |---|---|---|---|---|

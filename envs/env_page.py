@@ -1,7 +1,8 @@
 """The manual of every registered environment as a Markdown page, by name.
 
-The pages of the general environments are made here, from the docstrings of their classes and from
-the environments themselves; those of scenarios in :mod:`aisim_gym.envs.scenario_page`.
+This module generates the pages of the general environments from the docstrings of their classes and
+from the environments themselves; the pages of scenarios come from
+:mod:`aisim_gym.envs.scenario_page`.
 """
 
 import gymnasium
@@ -34,7 +35,7 @@ def env_page(name: str) -> str:
         name: Its id, with or without the namespace.
 
     Raises:
-        ValueError: If there is no such environment.
+        ValueError: If the environment does not exist.
     """
     key = name.removeprefix(NAMESPACE)
     if key in _SCENARIOS:
@@ -50,7 +51,7 @@ def _general_page(env_id: str) -> str:
     assert isinstance(env, ScalingEnv)
     texts = {**manual_sections(ScalingEnv), **manual_sections(type(env))}
     manual = {heading: to_markdown(text) for heading, text in texts.items()}
-    observed, _, _ = manual["Observation Space"].partition("\n\n| ")  # the table is made anew
+    observed, _, _ = manual["Observation Space"].partition("\n\n| ")  # the table is generated
     sections = [
         f"# {env_id.removeprefix(NAMESPACE)}",
         (type(env).__doc__ or "").partition("\n")[0],

@@ -1,4 +1,4 @@
-"""One running episode: a replay that goes from tick to tick, and its account."""
+"""One running episode: a replay that advances tick by tick, and its account."""
 
 import copy
 from collections.abc import Mapping
@@ -18,14 +18,14 @@ from aisim_gym.replay import FleetDescription, Replay
 
 
 class EpisodeRules(NamedTuple):
-    """What all episodes of an environment have in common.
+    """Settings common to all episodes of an environment.
 
     Attributes:
-        fleet: With limits and service levels.
-        prices: Of a GPU-hour in USD, pool by pool.
-        limits: On the targets.
+        fleet: Fleet with limits and service levels.
+        prices: Price of a GPU-hour in USD, by pool.
+        limits: Limits on the targets.
         tick_ms: Time between two ticks.
-        scales: What the load is measured by, see ``pool_scales.scale_table``.
+        scales: Scales of the load, see ``pool_scales.scale_table``.
     """
 
     fleet: FleetDescription
@@ -38,30 +38,30 @@ class EpisodeRules(NamedTuple):
 class Episode:
     """One running episode.
 
-    It begins with :meth:`run` and :meth:`begin`. A step is :meth:`answer`, :meth:`run` and
-    :meth:`settle`, until :attr:`is_over`. Whoever runs many replays side by side does that instead
-    of calling :meth:`run`.
+    It starts with :meth:`run` and :meth:`begin`. A step is :meth:`answer`, :meth:`run` and
+    :meth:`settle`, until :attr:`is_over`. A caller that runs many replays in parallel advances them
+    itself instead of calling :meth:`run`.
 
     Attributes:
-        replay: The run.
-        horizon_ms: When the episode is truncated.
+        replay: Replay of the episode.
+        horizon_ms: Time at which the episode is truncated.
         account: Costs and outcomes up to the last tick.
-        view: The last tick, or the end; the fleet at time 0 before the first.
-        fleet: The fleet at that moment.
-        targets: What was to become of the fleet up to that moment.
-        is_refused: Whether the last action asked for more than ``max_gpus``.
+        view: View of the last tick or of the end; before the first tick, of time 0.
+        fleet: The fleet at the time of the view.
+        targets: Targets in force up to the view.
+        is_refused: Whether the last action requested more than ``max_gpus``.
         terminated: Whether every request has ended.
-        truncated: Whether the horizon came first, or nothing can move any more.
+        truncated: Whether the horizon came first, or the replay is stuck.
     """
 
     def __init__(self, replay: Replay, horizon_ms: float, rules: EpisodeRules) -> None:
-        """Begin an episode at time 0.
+        """Create an episode at time 0.
 
         Args:
             replay: A new replay whose first tick is ``rules.tick_ms`` and whose time limit is the
                 horizon.
-            horizon_ms: When the episode is truncated.
-            rules: What it has in common with others.
+            horizon_ms: Time at which the episode is truncated.
+            rules: Settings of the environment.
         """
         self.replay = replay
         self.horizon_ms = horizon_ms
@@ -75,19 +75,19 @@ class Episode:
 
     @property
     def is_over(self) -> bool:
-        """Whether there is nothing more to decide."""
+        """Whether the episode has ended."""
         return self.terminated or self.truncated
 
     @property
     def can_run(self) -> bool:
-        """Whether the replay can go on; it may end, or get stuck, before the first tick."""
+        """Whether the replay can advance; it may end, or get stuck, before the first tick."""
         return not (self.replay.is_done or self.replay.is_stuck)
 
     def run(self) -> None:
-        """Run to the next tick, or as far as it goes.
+        """Run to the next tick or to the end.
 
         Raises:
-            ReplayError: If the replay breaks; a dead end is an end, no error.
+            ReplayError: If the replay fails; a stuck replay is not an error.
         """
         if not self.can_run:
             return
@@ -98,13 +98,13 @@ class Episode:
                 raise
 
     def begin(self) -> None:
-        """Look at the first tick; what happened before it belongs to the first step."""
+        """Read the first tick; the time before it belongs to the first step."""
         self.fleet = FleetNow(*read_fleet(self.replay.state.world))
         self.view = self._look(NOTHING)
         self.targets = self.view.targets
 
     def answer(self, targets: Targets) -> None:
-        """Set the targets of a tick; those that exceed ``max_gpus`` change nothing."""
+        """Set the targets of a tick; targets that exceed ``max_gpus`` are ignored."""
         current, rules = self.view.targets, self._rules
         self.is_refused = not rules.limits.fits_budget(targets)
         if self.is_refused:
@@ -116,7 +116,7 @@ class Episode:
             self.replay.answer(prefill, targets.decode, next_ms)
 
     def settle(self) -> StepOutcome:
-        """Look at the tick that a step has led to, or at the end, and return what happened."""
+        """Read the tick or end that a step has reached, and return the outcome of the step."""
         replay = self.replay
         is_stuck = replay.is_stuck
         if is_stuck:
@@ -147,7 +147,7 @@ class Episode:
         return fork
 
     def _look(self, step: StepOutcome) -> TickView:
-        """Return a view of this moment."""
+        """Return a view of the current state."""
         fleet, rules = self.fleet, self._rules
         prefill = None if rules.fleet.prefill is None else fleet.prefill
         targets = Targets(prefill, fleet.decode)

@@ -1,4 +1,4 @@
-"""What an episode has cost and what became of its requests, behind rewards and infos."""
+"""Costs and request outcomes of an episode, for rewards and infos."""
 
 import copy
 from collections.abc import Mapping
@@ -12,26 +12,26 @@ from aisim_gym.replay import FleetDescription
 
 
 class Paid(NamedTuple):
-    """What the fleet has cost so far: GPU time, and its price pool by pool."""
+    """Cost of the fleet so far: GPU time and its price."""
 
     gpu_hours: float
     gpu_usd: float
 
 
 class EpisodeAccount:
-    """Settles an episode step by step.
+    """Accumulates costs and outcomes step by step.
 
     Attributes:
-        paid: Up to the last settlement.
-        totals: What became of the requests up to it.
+        paid: Costs up to the last settlement.
+        totals: Request outcomes up to the last settlement.
     """
 
     def __init__(self, fleet: FleetDescription, prices: Mapping[str, float]) -> None:
-        """Start at time 0 with nothing paid and nothing counted.
+        """Create an empty account at time 0.
 
         Args:
-            fleet: With service levels.
-            prices: Of a GPU-hour in USD, pool by pool.
+            fleet: Fleet with service levels.
+            prices: Price of a GPU-hour in USD, by pool.
         """
         assert fleet.ttft_slo_ms is not None
         assert fleet.itl_slo_ms is not None
@@ -43,7 +43,7 @@ class EpisodeAccount:
         self.totals = Outcomes()
 
     def count(self, state: WorldState) -> tuple[Outcomes, FleetNow]:
-        """Return what became of the requests since the last call, and the fleet now."""
+        """Return request outcomes since the last call, and the current fleet."""
         return self._ledger.count_step(state)
 
     def settle(
@@ -56,16 +56,16 @@ class EpisodeAccount:
         is_over: bool = False,
         is_stuck: bool = False,
     ) -> StepOutcome:
-        """Return what happened since the last settlement.
+        """Return the outcome of the step since the last settlement.
 
         Args:
-            state: Of the replay.
-            outcomes: What :meth:`count` has returned.
-            now: Likewise.
+            state: State of the replay.
+            outcomes: Result of :meth:`count`.
+            now: Fleet returned by :meth:`count`.
             churn: Workers by which the action moved the targets.
             is_over: Whether the episode ends here, so that unfinished requests count.
-            is_stuck: Whether nothing can move any more, so that requests to come count as well: as
-                arrived, and as violations.
+            is_stuck: Whether the replay is stuck, so that future requests count as arrived and as
+                violations.
         """
         violations = float(outcomes.violations)
         if is_over:

@@ -1,7 +1,7 @@
-"""What pictures of an episode show: a few numbers per tick, and what they mean.
+"""Recorded numbers per tick for rendering an episode.
 
-Latencies are means over the requests that completed since the tick before, queues and KV use are
-those of each rank's latest pass, as a planner sees them.
+Latencies are means over the requests that completed since the previous tick. Queues and KV use come
+from each rank's latest pass, as for planners.
 """
 
 import copy
@@ -32,11 +32,11 @@ FIRST_CAPACITY = 64
 
 
 class PoolLoad(NamedTuple):
-    """What the active workers of a pool hold.
+    """Load of the active workers of a pool.
 
     Attributes:
         running: Requests in a batch.
-        queued: Requests that wait for one.
+        queued: Requests that wait for a batch.
         kv_frac: KV tokens of the batches, as a share of the capacity of the workers that report.
     """
 
@@ -46,7 +46,7 @@ class PoolLoad(NamedTuple):
 
 
 def pool_load(pool: PoolSnapshot, role: RoleDescription) -> PoolLoad:
-    """Return what the latest passes of a pool say about its load."""
+    """Return the load of a pool according to its latest passes."""
     running = sum(fpm.num_prefill_requests + fpm.num_decode_requests for fpm in pool.fpms)
     queued = sum(fpm.num_queued_prefill + fpm.num_queued_decode for fpm in pool.fpms)
     held_tokens = sum(map(kv_tokens, pool.fpms))
@@ -55,15 +55,15 @@ def pool_load(pool: PoolSnapshot, role: RoleDescription) -> PoolLoad:
 
 
 class EpisodeRecord:
-    """The ticks of one episode, in a table that grows.
+    """The ticks of one episode, in a growing table.
 
     Attributes:
-        fleet: Whose episode it is.
-        horizon_s: When it is truncated.
+        fleet: Fleet of the episode.
+        horizon_s: Time at which it is truncated.
     """
 
     def __init__(self, fleet: FleetDescription, horizon_s: float) -> None:
-        """Begin with no ticks."""
+        """Create an empty record."""
         self.fleet = fleet
         self.horizon_s = horizon_s
         self._count = 0
@@ -72,7 +72,7 @@ class EpisodeRecord:
             ("end_s", np.float64),
             ("arrived", np.int64),
             ("completed", np.int64),
-            ("ttft_ms", np.float64),  # NaN if no request says
+            ("ttft_ms", np.float64),  # NaN if no request completed
             ("itl_ms", np.float64),
             ("in_flight", np.int64),
             ("gpu_hours", np.float64),  # of the episode so far
@@ -93,7 +93,7 @@ class EpisodeRecord:
         return self._count
 
     def copy(self) -> Self:
-        """Return a record that goes on by itself."""
+        """Return an independent copy."""
         twin = copy.copy(self)
         twin._table = self._table.copy()
         return twin
@@ -109,10 +109,10 @@ class EpisodeRecord:
         """Append a tick.
 
         Args:
-            snapshot: The fleet now, and its traffic since the tick before.
-            targets: What the fleet was to become since the tick before.
+            snapshot: The current fleet, and its traffic since the previous tick.
+            targets: Targets in force since the previous tick.
             in_flight: Requests that arrived and have not ended.
-            paid: What the episode has cost so far.
+            paid: Cost of the episode so far.
             totals: Outcomes of the steps so far.
         """
         if self._count == len(self._table):
@@ -148,19 +148,19 @@ class EpisodeRecord:
         yield snapshot.decode, self.fleet.decode, targets.decode
 
     def edges_s(self) -> NDArray[np.float64]:
-        """Return the times of the ticks and, before them, 0; shape (ticks + 1,)."""
+        """Return 0 followed by the times of the ticks; shape (ticks + 1,)."""
         return np.concatenate([[0.0], self._table["end_s"][: self._count]])
 
     def column(self, name: str) -> NDArray[np.float64]:
-        """Return a number of every tick; names as in the table, shape (ticks,)."""
+        """Return a column of the table, shape (ticks,)."""
         return self._table[name][: self._count].astype(np.float64)
 
     def pool_column(self, pool: int, name: str) -> NDArray[np.float64]:
-        """Return a number of a pool at every tick, shape (ticks,)."""
+        """Return a column of a pool, shape (ticks,)."""
         return self._table["pools"][name][: self._count, pool].astype(np.float64)
 
     def rate_rps(self, name: str) -> NDArray[np.float64]:
-        """Return ``arrived`` or ``completed`` per second; NaN for an interval of no length."""
+        """Return ``arrived`` or ``completed`` per second; NaN for an empty interval."""
         duration_s = np.diff(self.edges_s())
         rates = np.full(self._count, np.nan)
         np.divide(self.column(name), duration_s, out=rates, where=duration_s > 0.0)

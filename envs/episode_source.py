@@ -1,4 +1,4 @@
-"""Draws the episodes of an environment: their traffic, their fleet at the start, their horizon."""
+"""Draw the episodes of an environment: traffic, initial fleet and horizon."""
 
 import math
 from collections.abc import Mapping
@@ -20,14 +20,14 @@ from aisim_gym.replay import Replay
 from aisim_gym.spec.argument_checks import check_number
 
 GRACE_S = 300.0
-"""Time after the last arrival that the default horizon leaves for the fleet to drain."""
+"""Time that the default horizon leaves after the last arrival for open requests."""
 
 
 class EpisodeSource:
-    """Draws one episode after the other.
+    """Draws episodes.
 
     Attributes:
-        workload: Where the requests come from, unless an option says otherwise.
+        workload: Default source of the requests.
     """
 
     def __init__(
@@ -42,13 +42,14 @@ class EpisodeSource:
 
         Args:
             setup: The fleet.
-            workload: Gives every episode its requests.
+            workload: Source of the requests of every episode.
             tick_s: Time between two ticks.
-            horizon_s: When an episode is truncated; None for the length of its traffic and 300 s.
-            option_names: Field of the fleet with workers at the start -> name of the reset option.
+            horizon_s: Time at which an episode is truncated; None = the length of its traffic plus
+                300 s.
+            option_names: Field of the fleet with initial workers -> name of the reset option.
 
         Raises:
-            TypeError: If the horizon is no number.
+            TypeError: If the horizon is not a number.
             ValueError: If it is not longer than a tick.
             WorkloadError: If a request can never run.
         """
@@ -61,18 +62,18 @@ class EpisodeSource:
         self._horizon_s = horizon_s
         self._names = {field: f"options.{option}" for field, option in option_names.items()}
         self._check_capacity(workload)
-        self._horizon_ms(workload.longest_s)  # refuses one that is too short
+        self._horizon_ms(workload.longest_s)  # raises if too short
 
     def draw(self, random: np.random.Generator, options: ResetOptions) -> Episode:
         """Return a new episode at time 0.
 
         Args:
-            random: Where every random choice comes from.
-            options: What is wanted of it.
+            random: Source of all random choices.
+            options: Reset options of the episode.
 
         Raises:
             ValueError: If an option is not allowed.
-            WorkloadError: If the trace of an option is not valid or can never run.
+            WorkloadError: If a trace given by an option is not valid or can never run.
         """
         fleet = self._setup.fleet_with(options.workers, self._names)
         traffic = self._draw_traffic(random, options)

@@ -1,9 +1,9 @@
-"""Where the requests of an episode come from: generated anew, or a part of a fixed workload.
+"""Sources of episode requests: newly generated traffic, or a window of a fixed workload.
 
 Training and evaluation must not see the same traffic. With ``split`` an environment plays one of
 three disjoint parts: generated traffic is split by seed, a fixed workload (a trace, or generated
-traffic with a ``seed``) by blocks of time. The validation and the test part consist of numbered
-episodes, the same for everybody; training episodes are drawn without end.
+traffic with a ``seed``) by blocks of time. The validation and test parts consist of fixed numbered
+episodes; training episodes are drawn without end.
 """
 
 import math
@@ -32,7 +32,7 @@ from aisim_gym.workload import (
 )
 
 NUM_HELD_OUT = 100
-"""Validation and test episodes of generated traffic."""
+"""Number of validation and of test episodes of generated traffic."""
 
 _SEEDS_PER_SPLIT = 2**61
 
@@ -55,7 +55,7 @@ class EpisodeTraffic(NamedTuple):
     """The traffic of one episode.
 
     Attributes:
-        requests: May be empty: traffic has quiet times.
+        requests: Requests; may be empty.
         duration_s: Seconds in which requests may arrive.
     """
 
@@ -71,11 +71,11 @@ class TrafficSlice(NamedTuple):
 
 
 class EpisodeWorkload(Protocol):
-    """Gives every episode its requests."""
+    """Source of the requests of every episode."""
 
     @property
     def num_episodes(self) -> int | None:
-        """How many different episodes there are; None without end."""
+        """Number of distinct episodes; None if unlimited."""
         ...
 
     @property
@@ -84,7 +84,7 @@ class EpisodeWorkload(Protocol):
         ...
 
     def lengths(self) -> Iterator[Lengths]:
-        """Yield lengths that stand for all requests there can be."""
+        """Yield lengths that bound all possible requests."""
         ...
 
     def draw(
@@ -96,24 +96,24 @@ class EpisodeWorkload(Protocol):
         """Return the traffic of an episode.
 
         Args:
-            random: Where every random choice comes from.
-            number: Which episode; None chooses one at random.
+            random: Source of all random choices.
+            number: Episode number; None chooses one at random.
             only: Play only this slice of it, in time from its start.
 
         Raises:
-            ValueError: If there is no such episode, or the slice begins behind it.
+            ValueError: If the episode does not exist, or the slice begins after its end.
         """
         ...
 
 
 class GeneratedWorkload:
-    """Traffic generated with a seed of its own for every episode."""
+    """Traffic generated with a new seed for every episode."""
 
     def __init__(self, fields: Mapping[str, Any], split: Split | None) -> None:
-        """Take the fields of a generator, in which ranges may stand for numbers.
+        """Create the workload from the fields of a generator, which may contain ranges.
 
         Raises:
-            SpecError: If they are not valid, at any corner of the ranges.
+            SpecError: If the fields are not valid at any corner of the ranges.
             ValueError: If a range is not valid.
         """
         self._fields = fields
@@ -132,7 +132,7 @@ class GeneratedWorkload:
 
     @property
     def num_episodes(self) -> int | None:
-        """How many validation or test episodes there are."""
+        """Number of validation or test episodes."""
         return None if self._split in (None, "train") else NUM_HELD_OUT
 
     @property
@@ -175,7 +175,7 @@ class GeneratedWorkload:
 
 
 class FixedWorkload:
-    """A workload that exists once, of which an episode plays a block or a window of it."""
+    """A fixed workload, of which an episode plays a block or a window."""
 
     def __init__(
         self,
@@ -186,14 +186,14 @@ class FixedWorkload:
         episode_s: float | None = None,
         duration_s: float | None = None,
     ) -> None:
-        """Take a table and how it is divided.
+        """Create the workload from a table and its splits.
 
         Args:
             requests: At least one.
-            source: What to call it in messages.
-            split: Which part to play; None for all of it.
-            blocks: ``[start_s, end_s]`` of every block of each split; None: the first 60 % of the
-                time are for training, the next 20 % for validation, the rest for tests.
+            source: Name in messages.
+            split: Split to play; None = the whole workload.
+            blocks: ``[start_s, end_s]`` of every block of each split; None = the first 60 % of the
+                time for training, the next 20 % for validation, the rest for tests.
             episode_s: Length of the window that an episode plays; None for whole blocks.
             duration_s: Time in which requests may arrive; None up to the last arrival.
 
@@ -217,7 +217,7 @@ class FixedWorkload:
 
     @property
     def num_episodes(self) -> int | None:
-        """How many windows there are side by side; None where they are drawn at random."""
+        """Number of consecutive windows; None if windows are drawn at random."""
         is_drawn = self._episode_s is not None and not self._is_held_out
         return None if is_drawn else len(self._windows)
 
@@ -257,7 +257,7 @@ class FixedWorkload:
         return EpisodeTraffic(self._requests.between(1e3 * start_s, 1e3 * until_s), length_s)
 
     def _random_window(self, random: np.random.Generator) -> tuple[float, float]:
-        """Return a window that begins anywhere in a block, every beginning equally likely."""
+        """Return a window that starts uniformly at random in a block."""
         assert self._episode_s is not None
         rooms_s = [end_s - start_s - self._episode_s for start_s, end_s in self._blocks]
         room_ends_s = np.cumsum(rooms_s)
@@ -277,24 +277,24 @@ def make_workload(
     episode_s: float | None = None,
     engine_block_size: int | None = None,
 ) -> EpisodeWorkload:
-    """Return the workload that an environment's arguments describe.
+    """Return the workload described by an environment's arguments.
 
     Args:
-        workload: Name of a preset; the fields of a generator, in which ranges may stand for
-            numbers; or a ``[workload]`` table with ``trace_files``, all of whose fields count.
-        trace: Path of a trace whose format shows in its first line.
+        workload: Name of a preset; the fields of a generator, which may contain ranges; or a
+            ``[workload]`` table with ``trace_files``, all of whose fields apply.
+        trace: Path of a trace; its format is detected from its first line.
         requests: A table.
-        split: Which part of it to play.
+        split: Split to play.
         blocks: See :class:`FixedWorkload`; only for a fixed workload.
-        episode_s: Likewise.
-        engine_block_size: Tokens per block of the engine that prefills, for prefixes that the
-            synthetic generator shares.
+        episode_s: See :class:`FixedWorkload`.
+        engine_block_size: Tokens per block of the engine that prefills, for shared prefixes of the
+            synthetic generator.
 
     Raises:
-        TypeError: If one is not of its type.
-        ValueError: If they describe more than one, or the fields are not valid; also for a closed
-            loop (``replay_concurrency``).
-        WorkloadError: If the trace is not valid or there are no requests.
+        TypeError: If an argument has the wrong type.
+        ValueError: If they describe more than one workload, or the fields are not valid; also for a
+            closed loop (``replay_concurrency``).
+        WorkloadError: If the trace is not valid or has no requests.
     """
     if sum(source is not None for source in (workload, trace, requests)) > 1:
         raise ValueError("got more than one of workload, trace and requests, expected at most one")
@@ -320,7 +320,7 @@ def make_workload(
         if spec.is_closed_loop:
             raise ValueError(
                 f"workload.replay_concurrency: got {spec.replay_concurrency}, expected none: in an "
-                "environment requests arrive when the trace says, however the fleet copes"
+                "environment requests arrive at the times of the trace"
             )
         return FixedWorkload(load_workload(spec), "workload", split, blocks, episode_s)
     fields = _generator_fields(workload)
@@ -336,7 +336,7 @@ def make_workload(
     for name, given in (("blocks", blocks), ("episode_s", episode_s)):
         if given is not None:
             raise ValueError(
-                f"{name}: got {given!r} for traffic that is generated anew in every episode, "
+                f"{name}: got {given!r} for traffic that is generated in every episode, "
                 "expected None; it is for a trace, a table of requests or a workload with a seed"
             )
     return GeneratedWorkload(fields, split)
@@ -346,8 +346,8 @@ def read_trace(trace: str | Path) -> tuple[str, RequestTable]:
     """Return the absolute path of a trace, and its requests.
 
     Raises:
-        TypeError: If it is no path.
-        WorkloadError: If it cannot be read or is not valid.
+        TypeError: If ``trace`` is not a path.
+        WorkloadError: If the trace cannot be read or is not valid.
     """
     if not isinstance(trace, str | os.PathLike):
         raise TypeError(f"trace: got {trace!r}, expected a path or None")
@@ -359,7 +359,7 @@ def read_trace(trace: str | Path) -> tuple[str, RequestTable]:
 
 
 def _trace_spec(workload: Mapping[str, Any]) -> WorkloadSpec:
-    """Return the spec of a table with trace files; without a format the first line tells it."""
+    """Return the spec of a table with trace files; the first line gives the default format."""
     spec = WorkloadSpec.from_data(dict(workload), at="workload")
     if "trace_format" in workload:
         return spec
@@ -371,7 +371,7 @@ def _refuse_ranges(workload: Mapping[str, Any], reason: str) -> None:
     place = next(range_places(workload, "workload"), None)
     if place is not None:
         raise ValueError(
-            f"{place}: got a range, expected a value: ranges are for traffic that is drawn anew in "
+            f"{place}: got a range, expected a value: ranges are for traffic that is drawn in "
             f"every episode, and this workload exists once ({reason})"
         )
 
@@ -409,7 +409,7 @@ def _generator(spec: WorkloadSpec) -> GeneratorSpec | TrafficSpec:
 
 
 def _remedy(spec: WorkloadSpec) -> str:
-    """Return how to get shorter requests."""
+    """Return a hint for shorter requests."""
     if isinstance(spec.generator, TrafficSpec):
         return 'bound the lengths, lengths={"max_input_tokens": …, "max_output_tokens": …}'
     return "lower mean_input_tokens or mean_output_tokens"
@@ -420,7 +420,7 @@ def _duration_s(spec: WorkloadSpec) -> float:
 
 
 def _generate(spec: WorkloadSpec) -> RequestTable:
-    """Return the requests, none if none arrives."""
+    """Return the generated requests; the table may be empty."""
     try:
         return load_workload(spec)
     except NoRequestsError:
@@ -433,7 +433,7 @@ def _check_exists(number: int, num_episodes: int | None) -> None:
 
 
 def _cut(requests: RequestTable, duration_s: float, only: TrafficSlice) -> EpisodeTraffic:
-    """Return a slice of an episode; up to its end means the last arrival included."""
+    """Return a slice of an episode; a slice up to the end includes the last arrival."""
     if 0.0 < only.start_s >= duration_s:
         raise ValueError(
             f"options.start_s: got {only.start_s}, expected less than {duration_s} (seconds of the "

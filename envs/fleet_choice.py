@@ -1,4 +1,4 @@
-"""The fleet of an environment: a table or engine profiles, and what keywords change in it."""
+"""Choose the fleet of an environment from a table, engine profiles and keywords."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -19,13 +19,13 @@ COUNT_FIELDS: Mapping[Kind, Mapping[str, str]] = {
     "agg": {"workers": "num_workers"},
     "disagg": {"prefill": "num_prefill_workers", "decode": "num_decode_workers"},
 }
-"""Pool -> field of the fleet spec with its workers at the start, prefill first."""
+"""Pool -> field of the fleet spec with its initial workers, prefill first."""
 
 LAUNCH_FIELDS: Mapping[Kind, Mapping[str, str]] = {
     "agg": {"workers": "engine"},
     "disagg": {"prefill": "prefill", "decode": "decode"},
 }
-"""Pool -> field of the fleet spec that says how its workers are launched."""
+"""Pool -> field of the fleet spec with its launch config."""
 
 _DEFAULT_WORKERS: Mapping[Kind, Mapping[str, int]] = {
     "agg": {"workers": 3},
@@ -54,16 +54,16 @@ def choose_fleet(
 
     Args:
         kind: Topology.
-        fleet: The table; None builds one.
-        engine: Name of an engine profile, an ``engine`` table, or one of them per pool; None is the
-            default engine. Not together with ``fleet``.
-        initial_workers: Workers at the start, of every pool or per pool; None leaves them.
-        startup_s: Seconds until a new worker is active; None leaves what fleet or profile say, 30
-            for the default engine.
+        fleet: The fleet table; None builds one.
+        engine: Name of an engine profile, an ``engine`` table, or one of them per pool; None = the
+            default engine. Excludes ``fleet``.
+        initial_workers: Initial workers, for all pools or per pool; None keeps the default.
+        startup_s: Seconds until a new worker is active; None keeps the value of fleet or profile,
+            or 30 for the default engine.
 
     Raises:
-        TypeError: If an argument is not of its type.
-        ValueError: If fleet and engine are both given, or a pool is unknown.
+        TypeError: If an argument has the wrong type.
+        ValueError: If both fleet and engine are given, or a pool is unknown.
     """
     if fleet is None:
         fleet = _built_fleet(kind, engine)
@@ -79,7 +79,7 @@ def choose_fleet(
         startup_s = check_number("startup_s", startup_s, ">= 0, or None")
         for field in LAUNCH_FIELDS[kind].values():
             launch = chosen.get(field, {})
-            if isinstance(launch, Mapping):  # anything else is refused with the fleet
+            if isinstance(launch, Mapping):  # other values fail when the fleet is checked
                 chosen[field] = {**launch, "startup_time": startup_s}
     return chosen
 
@@ -87,16 +87,16 @@ def choose_fleet(
 def gpu_hour_prices(
     kind: Kind, fleet: Mapping[str, Any], gpu_hour_usd: float | None
 ) -> dict[str, float]:
-    """Return the price of a GPU-hour in USD, pool by pool.
+    """Return the price of a GPU-hour in USD, by pool.
 
     Args:
         kind: Topology.
         fleet: A valid ``fleet`` table; a launch config in it may name an engine profile, which has
             a price.
-        gpu_hour_usd: The price of every GPU; None is the profile's, 1 without one.
+        gpu_hour_usd: Price for all GPUs; None = the profile's price, or 1 without a profile.
 
     Raises:
-        TypeError: If the price is no number.
+        TypeError: If the price is not a number.
         ValueError: If it is negative or not finite.
     """
     if gpu_hour_usd is not None:
@@ -112,10 +112,10 @@ def gpu_hour_prices(
 
 
 def read_pass_times(fleet: FleetSpec) -> None:
-    """Read the files that say how long passes take; the fleet keeps what is in them.
+    """Read the timing files of a fleet, which keeps their contents.
 
     Raises:
-        SpecError: If one cannot be read or is not valid.
+        SpecError: If a file cannot be read or is not valid.
     """
     for field in LAUNCH_FIELDS[fleet.kind].values():
         timing = getattr(fleet, field).engine.timing_model
@@ -144,7 +144,7 @@ def _built_fleet(kind: Kind, engine: str | Mapping[str, Any] | None) -> dict[str
 def _engines(
     kind: Kind, engine: str | Mapping[str, Any] | None
 ) -> Mapping[str, str | Mapping[str, Any] | None]:
-    """Return what was chosen for each pool."""
+    """Return the chosen engine of each pool."""
     if not isinstance(engine, str | Mapping | None):
         raise TypeError(
             f"engine: got {engine!r}, expected the name of a profile, a mapping or None"
@@ -155,7 +155,7 @@ def _engines(
 
 
 def _per_pool(name: str, given: Any, kind: Kind) -> dict[str, Any]:
-    """Return a value for every pool, from one for all or a mapping."""
+    """Return a value per pool, from a single value or a mapping."""
     pools = COUNT_FIELDS[kind]
     if not isinstance(given, Mapping):
         return dict.fromkeys(pools, given)

@@ -1,4 +1,4 @@
-"""The fleet of an environment with its limits and prices, checked when the environment is built."""
+"""Fleet of an environment with limits and prices, checked when the environment is built."""
 
 import math
 from collections.abc import Mapping
@@ -18,12 +18,12 @@ from aisim_gym.spec import AggregatedFleet, FleetSpec, ReplaySpec
 from aisim_gym.spec.argument_checks import check_integer, check_number
 
 PerPool = int | Mapping[str, int]
-"""A number for every pool, or a mapping from pool to number."""
+"""A number for all pools, or a mapping from pool to number."""
 
 
 @dataclass(frozen=True)
 class FleetChoice:
-    """Arguments that choose the fleet at the start, see the manual of the environments."""
+    """Arguments for the initial fleet, see the manual of the environments."""
 
     kind: Kind
     fleet: Mapping[str, Any] | None = None
@@ -35,13 +35,13 @@ class FleetChoice:
 
 @dataclass(frozen=True)
 class FleetSetup:
-    """What the arguments of an environment say about its fleet.
+    """The resolved fleet arguments of an environment.
 
     Attributes:
-        spec: Of a replay of the fleet, without horizon.
-        description: What planners are told: roles, limits and service levels.
-        limits: On targets.
-        prices: Of a GPU-hour in USD, pool by pool.
+        spec: Replay spec of the fleet, without horizon.
+        description: Description for planners: roles, limits and service levels.
+        limits: Limits on targets.
+        prices: Price of a GPU-hour in USD, by pool.
     """
 
     spec: ReplaySpec
@@ -50,14 +50,14 @@ class FleetSetup:
     prices: Mapping[str, float]
 
     def fleet_with(self, workers: Mapping[str, int], names: Mapping[str, str]) -> FleetSpec:
-        """Return the fleet with other workers at the start.
+        """Return the fleet with other initial workers.
 
         Args:
             workers: Field of the fleet -> workers.
-            names: Field of the fleet -> what users call it, for messages.
+            names: Field of the fleet -> name in messages.
 
         Raises:
-            ValueError: If the limits do not allow that.
+            ValueError: If the limits do not allow it.
         """
         if not workers:
             return self.spec.fleet
@@ -66,12 +66,12 @@ class FleetSetup:
         return fleet
 
     def check_workers(self, fleet: FleetSpec, names: Mapping[str, str], source: str = "") -> None:
-        """Refuse a fleet that is outside the limits at its start.
+        """Raise if the initial fleet is outside the limits.
 
         Args:
             fleet: The fleet.
-            names: Field of the fleet -> what users call it.
-            source: Where the numbers come from, for messages.
+            names: Field of the fleet -> name in messages.
+            source: Origin of the numbers, for messages.
 
         Raises:
             TypeError: If a pool has no upper limit.
@@ -102,8 +102,8 @@ def make_limits(
     """Return the limits on the pools, see the manual of the environments.
 
     Raises:
-        TypeError: If one is not of its type.
-        ValueError: If one is not allowed.
+        TypeError: If an argument has the wrong type.
+        ValueError: If an argument is not allowed.
     """
     if not isinstance(max_workers, Mapping):
         check_integer("max_workers", max_workers, ">= min_workers: it bounds the action space")
@@ -121,16 +121,16 @@ def make_fleet_setup(
     """Return the fleet of an environment.
 
     Args:
-        choice: The fleet at the start.
-        limits: On its pools.
+        choice: The initial fleet.
+        limits: Limits on the pools.
         ttft_slo_ms: Limit on the time to the first token.
         itl_slo_ms: Limit on the mean gap between tokens.
-        capture_details: Whether replays keep what reports need.
+        capture_details: Whether replays capture the data of reports.
 
     Raises:
-        TypeError: If an argument is not of its type.
+        TypeError: If an argument has the wrong type.
         ValueError: If an argument is not allowed (``SpecError`` if it is in the fleet), or the
-            fleet at its start does not keep the limits.
+            initial fleet violates the limits.
     """
     _check_slo("ttft_slo_ms", ttft_slo_ms)
     _check_slo("itl_slo_ms", itl_slo_ms)
@@ -168,7 +168,7 @@ def make_fleet_setup(
 
 
 def _check_start(setup: FleetSetup, choice: FleetChoice) -> None:
-    """Refuse limits that the fleet at its start does not keep."""
+    """Raise if the initial fleet violates the limits."""
     kind = choice.kind
     names = {
         field: "initial_workers" if kind == "agg" else f"initial_workers.{pool}"
@@ -184,7 +184,7 @@ def _check_start(setup: FleetSetup, choice: FleetChoice) -> None:
 
 
 def _pool_limits(fleet: FleetDescription, field: str) -> tuple[int, int]:
-    """Return least and most workers of the pool whose size a field of the fleet is.
+    """Return minimum and maximum workers of the pool of a fleet field.
 
     Raises:
         TypeError: If there is no upper limit.
@@ -200,7 +200,7 @@ def _pool_limits(fleet: FleetDescription, field: str) -> tuple[int, int]:
 
 
 def _check_slo(name: str, limit_ms: object) -> None:
-    """Refuse a limit that is no finite number > 0; rewards and observations divide by it."""
+    """Raise unless a limit is finite and > 0; rewards and observations divide by it."""
     limit = check_number(name, limit_ms, "> 0 and finite (ms)")
     if not (math.isfinite(limit) and limit > 0.0):
         raise ValueError(f"{name}: got {limit_ms}, expected > 0 and finite (ms)")

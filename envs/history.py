@@ -1,4 +1,4 @@
-"""The last few observations as one: what changed, and how fast."""
+"""Stack the last few observations."""
 
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -19,11 +19,11 @@ STACKED: Mapping[str, Callable[..., Observation]] = {
     "summary": SummaryObservation,
     "per_rank": PerRankObservation,
 }
-"""Observations that may be named in ``of``; the second only to be refused with a reason."""
+"""Names accepted for ``of``; the second raises with a reason."""
 
 
 class Frame(NamedTuple):
-    """One observation of the past."""
+    """One past observation."""
 
     at_ms: float
     values: NDArray[np.float64]
@@ -32,14 +32,15 @@ class Frame(NamedTuple):
 class HistoryObservation:
     """The last ``length`` observations in one vector, the oldest first.
 
-    At the start of an episode the first observation fills all places. To observe twice at the same
-    time replaces the newest one. ``info["obs_clipped"]`` counts the clipped entries of all places.
-    Observations that are no vectors are refused; ``gymnasium.wrappers.FrameStackObservation`` can
-    stack a ``Dict``.
+    At the start of an episode the first observation fills all slots. Observing twice at the same
+    time replaces the newest one. ``info["obs_clipped"]`` counts the clipped entries of all slots.
+    Only vector observations are supported; ``gymnasium.wrappers.FrameStackObservation`` can stack a
+    ``Dict``.
 
     Attributes:
         of: The observation that is stacked.
-        names: Name of each entry: ``<name>_3_ago`` … ``<name>_0_ago``, if those stacked have names.
+        names: Name of each entry: ``<name>_3_ago`` … ``<name>_0_ago``, if the stacked observation
+            has names.
         units: Unit of each entry, likewise.
     """
 
@@ -52,12 +53,12 @@ class HistoryObservation:
         """Build the observation.
 
         Args:
-            fleet: For the observation that is stacked.
+            fleet: Fleet for the stacked observation.
             length: Observations to stack, >= 1.
             of: The observation: name, mapping with ``name`` and parameters, or object.
 
         Raises:
-            ValueError: If ``of`` is unknown or is no vector.
+            ValueError: If ``of`` is unknown or is not a vector.
         """
         if check_integer("length", length, ">= 1") < 1:
             raise ValueError(f"length: got {length}, expected >= 1")
@@ -76,18 +77,18 @@ class HistoryObservation:
         self.units = units * len(ages)
 
     def space(self) -> spaces.Box:
-        """Return the box of the stacked observation, as often as there are places."""
+        """Return the box of the stacked observation, repeated for all slots."""
         length = cast(int, self._frames.maxlen)
         low, high = np.tile(self._box.low, length), np.tile(self._box.high, length)
         return spaces.Box(low, high, dtype=cast(Any, self._box.dtype))
 
     def begin_episode(self) -> None:
-        """Forget the last episode."""
+        """Clear the stored observations."""
         self._frames.clear()
         begin_episode(self.of)
 
     def observe(self, view: TickView) -> NDArray[np.float64]:
-        """Return the last observations, the present one included."""
+        """Return the last observations, including the current one."""
         values = np.array(self.of.observe(view), np.float64)
         if values.shape != self._box.shape:
             raise ValueError(f"of: got shape {values.shape}, expected {self._box.shape}")

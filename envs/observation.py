@@ -1,10 +1,10 @@
-"""Observations: from a tick to what an agent sees.
+"""Observations: convert a tick to the agent's input.
 
 An observation object has two methods, ``space()`` and ``observe(view)``, where ``view`` is a
-:class:`TickView`: ``view.snapshot`` is what planners see, ``view.step`` what happened since the
-last tick. The environment casts what it returns to the space, clips it (``info["obs_clipped"]``
-counts) and refuses NaN. An object that remembers anything has a method ``begin_episode()``, too.
-The named ones are listed in :mod:`aisim_gym.envs.observer`.
+:class:`TickView`: ``view.snapshot`` is the planner's snapshot, ``view.step`` the outcome since the
+last tick. The environment casts the result to the space, clips it (``info["obs_clipped"]`` counts)
+and rejects NaN. A stateful object also has a method ``begin_episode()``. The named observations are
+listed in :mod:`aisim_gym.envs.observer`.
 
 Example: two queue lengths instead of the default vector.
 
@@ -50,7 +50,7 @@ POOL_ENTRIES = (
     ("pass_time", "seconds / 0.5"),
 )
 """Name and unit of the entries of a pool. Engine entries are sums over the latest pass of every
-worker that reported one, shares and times are means over them, 0 if none did."""
+reporting worker, shares and times are means; they are 0 if no worker reported."""
 
 FLEET_ENTRIES = (
     ("request_rate", "requests/s, log scale to 1000"),
@@ -65,19 +65,19 @@ FLEET_ENTRIES = (
     ("gpus", "share of the most GPUs"),
     ("time", "share of the horizon"),
 )
-"""Name and unit of the entries behind the pools. Lengths and latencies are means over completed
-requests, 0 if none completed; what arrived and is in flight shows also when none does."""
+"""Name and unit of the entries after the pools. Lengths and latencies are means over completed
+requests, 0 if none completed."""
 
 
 class Observation(Protocol):
-    """What an environment needs from its observation object."""
+    """Interface of observation objects."""
 
     def space(self) -> spaces.Space[Any]:
         """Return the observation space."""
         ...
 
     def observe(self, view: TickView) -> Any:
-        """Return what the agent sees at a tick, or at the end of the episode."""
+        """Return the observation at a tick, or at the end of the episode."""
         ...
 
 
@@ -128,7 +128,7 @@ class SummaryObservation:
 
 
 def begin_episode(observation: Observation) -> None:
-    """Let an observation object that remembers anything forget the last episode."""
+    """Reset a stateful observation object for a new episode."""
     begin = getattr(observation, "begin_episode", None)
     if begin is not None:
         begin()

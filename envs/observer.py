@@ -1,4 +1,4 @@
-"""The named observations, and what an environment makes of any of them."""
+"""The named observations, and the wrapper that fits observations to their space."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,11 +14,11 @@ OBSERVATIONS: Mapping[str, Callable[..., Observation]] = {
     "per_rank": PerRankObservation,
     "history": HistoryObservation,
 }
-"""Class of each named observation; it is given the description of the fleet."""
+"""Class of each named observation; its first argument is the description of the fleet."""
 
 
 class Observer:
-    """Reads an observation object; a copy of it continues on its own.
+    """Reads an observation object; copies are independent.
 
     Attributes:
         observation: The object.
@@ -26,19 +26,19 @@ class Observer:
     """
 
     def __init__(self, observation: Observation) -> None:
-        """Take the object."""
+        """Wrap ``observation``."""
         self.observation = observation
         self.space = observation.space()
         self._fit = make_fitter(self.space)
 
     def begin_episode(self) -> None:
-        """Tell the object that what comes next has nothing to do with what came before."""
+        """Reset the state of the object for a new episode."""
         begin_episode(self.observation)
 
     def observe(self, view: TickView) -> tuple[Any, int]:
-        """Return the observation, and how many of its entries had to be clipped.
+        """Return the observation and the number of clipped entries.
 
         Raises:
-            ValueError: If the object returns anything that does not fit its space.
+            ValueError: If the observation does not fit its space.
         """
         return self._fit(self.observation.observe(view))

@@ -1,7 +1,7 @@
-"""What became of the requests in a step, read from the request table of the replay.
+"""Request outcomes of a step, read from the request table of the replay.
 
-A request is good if its first token came within the TTFT limit and its mean gap between tokens is
-within the ITL limit, bounds included (replay-runtime.md §15.5); every other end is a violation.
+A request is good if its time to the first token is within the TTFT limit and its mean gap between
+tokens is within the ITL limit, inclusive (replay-runtime.md §15.5); every other end is a violation.
 """
 
 from typing import NamedTuple
@@ -37,7 +37,7 @@ class Outcomes(NamedTuple):
         return self.completed + self.rejected - self.good
 
     def plus(self, other: "Outcomes") -> "Outcomes":
-        """Return the counts of both."""
+        """Return the sum of both counts."""
         return Outcomes(
             self.arrived + other.arrived,
             self.completed + other.completed,
@@ -50,11 +50,12 @@ class Outcomes(NamedTuple):
 class OutcomeLedger:
     """Counts every request once, in the step in which it ends.
 
-    Only requests from the oldest open one on are looked at, so a step costs what is in flight.
+    A step scans only requests from the oldest open one on, so its cost scales with the requests in
+    flight.
     """
 
     def __init__(self, ttft_slo_ms: float, itl_slo_ms: float) -> None:
-        """Start at time 0 with nothing counted."""
+        """Create an empty ledger at time 0."""
         self._ttft_slo_ms = float(ttft_slo_ms)
         self._itl_slo_ms = float(itl_slo_ms)
         self._first = 0  # requests before it are counted
@@ -63,7 +64,7 @@ class OutcomeLedger:
         self._now_ms = 0.0
 
     def count_step(self, state: WorldState) -> tuple[Outcomes, FleetNow]:
-        """Return what happened since the last call, and the fleet now."""
+        """Return the outcomes since the last call, and the current fleet."""
         if len(self._is_counted) < len(state.world.requests):
             is_counted = np.zeros(len(state.world.requests), np.bool_)
             is_counted[: len(self._is_counted)] = self._is_counted
@@ -82,11 +83,10 @@ class OutcomeLedger:
         return Outcomes(arrived, completed, rejected, good, overdue_ms / 1000.0), now
 
     def late_frac_of_unfinished(self, state: WorldState) -> float:
-        """Return the violations that arrived but unfinished requests count for (rulings.md 11).
+        """Return the violations counted for unfinished requests that have arrived (rulings.md 11).
 
-        Each counts by how far it already is past a limit, in units of that limit and at most 1:
-        waiting for (or having waited for) the first token, or the mean gap if the next token came
-        now; the worse of the two.
+        Each counts the excess over a limit in units of that limit, at most 1: of the time to the
+        first token, or of the mean gap if the next token came now, whichever is larger.
         """
         rows = np.asarray(state.world.requests)[self._first : end_of_arrivals(state.world)]
         rows = rows[(rows["status"] == REQUEST_OPEN) & (rows["is_arrived"] == 1)]

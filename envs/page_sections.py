@@ -1,4 +1,4 @@
-"""What the pages of all environments have alike, as Markdown."""
+"""Sections common to the pages of all environments, as Markdown."""
 
 import inspect
 from collections.abc import Sequence
@@ -24,14 +24,14 @@ def to_markdown(text: str) -> str:
 
 
 def markdown_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
-    """Return a table with a row of titles."""
+    """Return a table with a header row."""
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     lines += ["| " + " | ".join(row) + " |" for row in rows]
     return "\n".join(lines)
 
 
 def overview(env_id: str, env: ScalingEnv) -> str:
-    """Return the table of the spaces and of the call that makes the environment."""
+    """Return the table of spaces and the call that makes the environment."""
     return markdown_table(
         ("", ""),
         [
@@ -59,7 +59,7 @@ def observation_table(env: ScalingEnv) -> str:
 
 
 def vector_text(env_id: str) -> str:
-    """Return how many environments are stepped at once."""
+    """Return the section on vector environments."""
     return (
         f'`gymnasium.make_vec("{env_id}", num_envs=8)` runs the replays of all environments '
         "in threads; `autoreset_mode` is `NextStep` (the default), `SameStep` or `Disabled`: "

@@ -1,4 +1,4 @@
-"""An observation with a row per data-parallel rank, for policies that look at single workers."""
+"""An observation with a row per data-parallel rank, for policies that use per-worker data."""
 
 from typing import Any
 
@@ -40,10 +40,10 @@ class PerRankObservation:
 
     Pools are ``prefill`` and ``decode``, or ``workers`` in an aggregated fleet. A pool has
     ``max_workers * dp_size`` rows: active workers by ascending id, ranks of a worker in order, then
-    rows of zeros. Starting and draining workers have no rows, only their numbers in ``fleet``.
+    rows of zeros. Starting and draining workers have no rows; ``fleet`` has their counts.
 
-    Rows follow each other in one vector, which is what Stable-Baselines3 wants; with ``flat=False``
-    it is a matrix, shape (rows, 10).
+    Rows are concatenated in one vector, as Stable-Baselines3 requires; with ``flat=False`` the
+    table is a matrix, shape (rows, 10).
 
     Attributes:
         names: By key, the names of the entries (``fleet``) or columns (pools).
@@ -54,8 +54,8 @@ class PerRankObservation:
         """Build the observation for a fleet with limits and service levels.
 
         Args:
-            fleet: Its ranks have rows.
-            flat: Whether the rows of a pool are one vector, or else a matrix.
+            fleet: Fleet whose ranks have rows.
+            flat: Whether the rows of a pool form one vector rather than a matrix.
         """
         if not isinstance(flat, bool):
             raise TypeError(f"flat: got {flat!r}, expected True or False")

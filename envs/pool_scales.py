@@ -1,4 +1,4 @@
-"""What the numbers of a fleet are divided by, from its description."""
+"""Scales that normalise the numbers of a fleet."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,7 +9,7 @@ from aisim_gym.replay import FleetDescription, Pool, RoleDescription
 
 
 def pools_of(fleet: FleetDescription) -> dict[str, tuple[Pool, RoleDescription]]:
-    """Return the pools by the name that observations use, prefill first.
+    """Return the pools by observation name, prefill first.
 
     The only pool of an aggregated fleet is called ``workers``.
     """
@@ -19,10 +19,10 @@ def pools_of(fleet: FleetDescription) -> dict[str, tuple[Pool, RoleDescription]]
 
 
 def most_workers(fleet: FleetDescription, pool: Pool) -> int:
-    """Return the most workers of a pool.
+    """Return the maximum workers of a pool.
 
     Raises:
-        ValueError: If there is no limit: then no space of a fixed size can hold the pool.
+        ValueError: If there is no limit, because spaces have a fixed size.
     """
     _, most = fleet.limits.of_pool(pool)
     if most is None:
@@ -31,7 +31,7 @@ def most_workers(fleet: FleetDescription, pool: Pool) -> int:
 
 
 def most_gpus(fleet: FleetDescription) -> int:
-    """Return the most GPUs that targets can take: ``max_gpus``, or those of the most workers."""
+    """Return the maximum GPUs of targets: ``max_gpus``, or those of the maximum workers."""
     if fleet.limits.max_gpus is not None:
         return int(fleet.limits.max_gpus)
     pools = pools_of(fleet).values()
@@ -55,5 +55,5 @@ def pool_scales(fleet: FleetDescription) -> list[PoolScale]:
 
 
 def scale_table(scales: list[PoolScale]) -> NDArray[np.float64]:
-    """Return scales as compiled code takes them: shape (pools, 6)."""
+    """Return the scales as an array for compiled code, shape (pools, 6)."""
     return np.array(scales, np.float64)

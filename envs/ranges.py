@@ -1,14 +1,13 @@
-"""Numbers that differ from episode to episode: a range written in place of a value.
+"""Ranges in place of values, from which every episode draws.
 
 ==================================  =====================================================
-``{"uniform": [low, high]}``        a real number, low <= x < high
-``{"log_uniform": [low, high]}``    the same on a log scale, low > 0
-``{"integers": [low, high]}``       a whole number, both bounds included
-``{"choice": [a, b, …]}``           one of these, which may be tables with ranges of their own
+``{"uniform": [low, high]}``        a real number, low <= x < high ``{"log_uniform": [low, high]}``
+the same on a log scale, low > 0 ``{"integers": [low, high]}``       a whole number, both bounds
+included ``{"choice": [a, b, …]}``           one of these, which may be tables with further ranges
 ==================================  =====================================================
 
-A table with exactly one of these keys is a range; it may stand anywhere in a workload that is drawn
-anew in every episode.
+A table with exactly one of these keys is a range; it may appear anywhere in a workload that is
+generated for every episode.
 
     >>> import numpy as np
     >>> table = {"kind": "chat-wave", "peak_rate_rps": {"integers": [10, 20]}}
@@ -30,7 +29,7 @@ MOST_CORNERS = 1024
 
 
 def range_places(value: Any, at: str) -> Iterator[str]:
-    """Yield where the ranges in ``value`` stand, as paths that begin with ``at``."""
+    """Yield the paths of the ranges in ``value``, prefixed with ``at``."""
     if isinstance(value, Mapping):
         if _range_kind(value) is not None:
             yield at
@@ -43,12 +42,12 @@ def range_places(value: Any, at: str) -> Iterator[str]:
 
 
 def has_ranges(value: Any) -> bool:
-    """Return whether there is a range anywhere in ``value``."""
+    """Return whether ``value`` contains a range."""
     return next(range_places(value, ""), None) is not None
 
 
 def draw_values(value: Any, random: np.random.Generator) -> Any:
-    """Return ``value`` with every range replaced by a draw, in the order in which they stand."""
+    """Return ``value`` with every range replaced by a draw, in order of appearance."""
     if isinstance(value, Mapping):
         kind = _range_kind(value)
         if kind is None:
@@ -60,17 +59,18 @@ def draw_values(value: Any, random: np.random.Generator) -> Any:
 
 
 def corners(value: Any, at: str) -> Iterator[Any]:
-    """Yield ``value`` with every range at its ends, in all combinations, and with every choice.
+    """Yield ``value`` for all combinations of range ends and choices.
 
-    What is linear in the numbers holds everywhere in the ranges if it holds at their corners.
+    A condition that is linear in the numbers holds on the whole ranges if it holds at their
+    corners.
 
     Args:
         value: JSON values with ranges.
-        at: What it is, for messages.
+        at: Path of the value, for messages.
 
     Raises:
-        TypeError: If a bound is no number.
-        ValueError: If a range is not one, or there are more than 1024 corners.
+        TypeError: If a bound is not a number.
+        ValueError: If a range is invalid, or there are more than 1024 corners.
     """
     yield from _corners(value, at, MOST_CORNERS)
 
@@ -140,6 +140,6 @@ def _draw(kind: str, bounds: Any, random: np.random.Generator) -> Any:
         return int(random.integers(low, high, endpoint=True))
     if kind == "uniform":
         return float(random.uniform(low, high))
-    # A log-uniform draw may end a rounding error outside its bounds.
+    # Rounding can move a log-uniform draw outside its bounds.
     drawn = math.exp(random.uniform(math.log(low), math.log(high)))
     return min(max(drawn, float(low)), float(high))

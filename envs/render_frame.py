@@ -1,9 +1,8 @@
-"""An episode as a picture; needs the extra ``plot``.
+"""Draw an episode as an image; needs the extra ``plot``.
 
-Everything is drawn on Matplotlib objects of its own: pyplot, its global state and the user's
-settings stay out of it, so that equal episodes give equal frames. What does not change from frame
-to frame (texts, ticks, grids) is drawn once and kept as a background, since it takes ten times as
-long as the data.
+Frames use their own Matplotlib figure, independent of pyplot, its global state and the user's
+settings, so that equal episodes give equal frames. Static elements (texts, ticks, grids) are drawn
+once and cached as a background, because they take ten times as long as the data.
 """
 
 from collections.abc import Iterator
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.text import Text
 
 SIZE_PX = (960, 640)
-"""Width and height, both even: video codecs want that."""
+"""Width and height, both even as video codecs require."""
 
 DOTS_PER_INCH = 100
 FONT_PT, TITLE_PT, TILE_PT = 8.5, 9.5, 15.0
@@ -33,10 +32,10 @@ THICK_PT, THIN_PT = 1.6, 0.8
 INK, FAINT, OFFERED = "#222222", "#D9D9D9", "#BDBDBD"
 
 FIRST_SPAN_TICKS = 60
-"""Ticks that the time axis has room for at first; full, it doubles, up to the horizon."""
+"""Initial ticks on the time axis; when full, it doubles, up to the horizon."""
 
 MANY_TICKS = 240
-"""From here on lines are thin, or they would merge."""
+"""Number of ticks from which lines are thin, so that they do not merge."""
 
 LATENCY_TOP = 2.0
 """Upper end of the latency axis, in limits."""
@@ -47,17 +46,17 @@ POOL_TITLES = {"workers": "Fleet", "prefill": "Prefill", "decode": "Decode"}
 POOL_COLORS = {"workers": BLUE, "prefill": ORANGE, "decode": BLUE}
 
 TILES = (
-    ("", 0.062),  # the time; its caption says the horizon
+    ("", 0.062),  # the time; its caption shows the horizon
     ("GPU-hours", 0.225),
     ("USD so far", 0.355),
     ("good requests/s", 0.485),
     ("of ended requests good", 0.635),
     ("requests in flight", 0.845),
 )
-"""Captions of the large numbers, and where they stand."""
+"""Captions of the large numbers and their positions."""
 
 NOTHING = "\N{EN DASH}"
-"""In place of a number that does not exist yet."""
+"""Placeholder of a missing number."""
 
 TIME_UNITS = ((300.0, 1.0, "s"), (3 * 3600.0, 60.0, "min"), (4 * 86400.0, 3600.0, "h"))
 """Longest span of a unit in s, its length in s, its name; days beyond."""
@@ -67,7 +66,7 @@ ArtistT = TypeVar("ArtistT", bound="Artist")
 
 
 class Scales(NamedTuple):
-    """Ends of the axes, chosen to change seldom: what the background depends on."""
+    """Axis limits, which determine the background and rarely change."""
 
     span_s: float
     rate_top: float
@@ -76,7 +75,7 @@ class Scales(NamedTuple):
 
 
 class Latency(NamedTuple):
-    """What is drawn of a latency: steps, and marks where they leave the panel."""
+    """Artists of a latency: steps, and marks where they leave the panel."""
 
     column: str
     limit_ms: float
@@ -89,7 +88,7 @@ class FramePainter:
     """Draws the record of an episode; one painter serves all episodes of a fleet."""
 
     def __init__(self, fleet: FleetDescription) -> None:
-        """Lay out the figure.
+        """Create the figure.
 
         Raises:
             ImportError: If matplotlib is not installed.
@@ -103,7 +102,7 @@ class FramePainter:
                 "pip install 'aisim-gym[plot]'"
             ) from error
         self._lines: list[StepPatch] = []
-        self._moving: list[Artist] = []  # drawn into every frame, in this order
+        self._moving: list[Artist] = []  # drawn in every frame, in this order
         self._scales: Scales | None = None
         with _own_settings():
             size_in = (SIZE_PX[0] / DOTS_PER_INCH, SIZE_PX[1] / DOTS_PER_INCH)
@@ -164,7 +163,7 @@ class FramePainter:
         from matplotlib.ticker import MaxNLocator
 
         panel = self._figure.add_subplot(place)
-        # Fixed places, or Matplotlib would measure all texts to find them.
+        # Fixed positions avoid that Matplotlib measures all texts.
         panel.set_title(title, loc="left", y=1.0, pad=5.0, fontsize=TITLE_PT, fontweight="bold")
         panel.set_ylabel(unit, fontsize=FONT_PT)
         panel.yaxis.set_label_coords(-0.1, 0.5)
@@ -178,7 +177,7 @@ class FramePainter:
         return panel
 
     def _move(self, artist: ArtistT) -> ArtistT:
-        """Draw ``artist`` into every frame instead of into the background."""
+        """Draw ``artist`` in every frame instead of in the background."""
         artist.set_animated(True)
         self._moving.append(artist)
         return artist
@@ -220,7 +219,7 @@ class FramePainter:
         _add_legend(panel)
 
     def _add_layers(self, panel: "Axes") -> list["StepPatch"]:
-        """Add what is stacked in a pool, and its target."""
+        """Add the stacked worker counts of a pool, and its target."""
         layers = [
             self._add_steps(
                 panel,
@@ -251,7 +250,7 @@ class FramePainter:
     # Frame after frame
 
     def _prepare_background(self, scales: Scales) -> None:
-        """Draw what a change of the axes changes."""
+        """Redraw the background after a change of the axes."""
         if scales == self._scales:
             return
         with _own_settings():
@@ -310,7 +309,7 @@ class FramePainter:
             base = np.zeros(len(record))
             for layer, state in zip(layers, ("active", "starting", "draining"), strict=False):
                 top = base + record.pool_column(i, state)
-                layer.set_data(top, edges, cast(Any, base))  # Matplotlib's types know only numbers
+                layer.set_data(top, edges, cast(Any, base))  # Matplotlib's types allow only numbers
                 base = top
             layers[-1].set_data(record.pool_column(i, "target"), edges)
             self._queue_steps[i].set_data(record.pool_column(i, "queued"), edges)
@@ -319,7 +318,7 @@ class FramePainter:
 
 @contextmanager
 def _own_settings() -> Iterator[None]:
-    """Draw with Matplotlib's defaults, whatever style the user has chosen."""
+    """Draw with Matplotlib's defaults, independent of the user's style."""
     import matplotlib
 
     with matplotlib.rc_context():
@@ -328,7 +327,7 @@ def _own_settings() -> Iterator[None]:
 
 
 def _add_legend(panel: "Axes") -> None:
-    """Put the legend into the line of the title, where it hides no data."""
+    """Place the legend beside the title, where it hides no data."""
     panel.legend(
         loc="lower right",
         bbox_to_anchor=(1.0, 1.0),
@@ -344,7 +343,7 @@ def _add_legend(panel: "Axes") -> None:
 
 
 def _scales_of(record: EpisodeRecord) -> Scales:
-    """Return axes that hold all of an episode so far and seldom change as it goes on."""
+    """Return axis limits that fit the episode so far and rarely change."""
     now_s = float(record.edges_s()[-1])
     span_s = FIRST_SPAN_TICKS * record.fleet.limits.tick_s
     while span_s < now_s:
@@ -364,7 +363,7 @@ def _scales_of(record: EpisodeRecord) -> Scales:
 
 
 def _round_top(values: NDArray[np.float64], least: float) -> float:
-    """Return a round end of an axis, at least ``least``, with some room above the values."""
+    """Return a round axis limit, at least ``least``, with a margin above the values."""
     wanted = max(least, 1.05 * float(values.max(initial=0.0)))
     power = 10.0 ** np.floor(np.log10(wanted))
     return float(next(top * power for top in ROUND_TOPS if top * power >= wanted))

@@ -1,4 +1,4 @@
-"""A snapshot as one screen of text."""
+"""Show a snapshot as one screen of text."""
 
 from aisim_gym.envs.episode_account import Paid
 from aisim_gym.envs.episode_record import pool_load
@@ -16,10 +16,10 @@ def fleet_text(
     """Return the fleet, its traffic and the episode's results up to its last step.
 
     Args:
-        snapshot: The fleet now.
+        snapshot: The current fleet.
         fleet: Its capacity and service levels.
         totals: Outcomes of the steps so far.
-        paid: What the steps so far have cost.
+        paid: Cost of the steps so far.
     """
     traffic = snapshot.traffic
     rate_rps = traffic.num_req / traffic.duration_s if traffic.duration_s > 0.0 else 0.0

@@ -1,4 +1,4 @@
-"""Frames in a window on the screen; needs the extra ``human``."""
+"""Show frames in a window; needs the extra ``human``."""
 
 import os
 from typing import Any
@@ -9,17 +9,17 @@ from numpy.typing import NDArray
 TITLE = "aisim-gym"
 
 INVISIBLE_DRIVERS = ("dummy", "offscreen")
-"""Where SDL draws when it finds no screen."""
+"""SDL drivers that draw without a display."""
 
 
 class Window:
     """A window that opens with the first frame.
 
-    pygame has one window per process: environments that are shown at the same time share it.
+    pygame has one window per process, which environments share.
     """
 
     def __init__(self, fps: float) -> None:
-        """Prepare a window that shows at most ``fps`` frames per second."""
+        """Create a window that shows at most ``fps`` frames per second."""
         self._fps = fps
         self._screen: Any = None
         self._clock: Any = None
@@ -61,8 +61,8 @@ class Window:
 def _open(pygame: Any, size_px: tuple[int, int]) -> Any:
     """Return a new screen surface.
 
-    Without a display SDL quietly draws where nobody sees it; only who asks for that
-    (``SDL_VIDEODRIVER=dummy``) gets it.
+    Without a display SDL silently draws offscreen. This is an error unless the user requests it
+    (``SDL_VIDEODRIVER=dummy``).
     """
     try:
         pygame.display.init()
@@ -74,7 +74,7 @@ def _open(pygame: Any, size_px: tuple[int, int]) -> Any:
     except pygame.error as error:
         raise RuntimeError(
             f"render_mode 'human' needs a display, and SDL finds none ({error}); use 'rgb_array' "
-            "for pictures or 'ansi' for text, or set SDL_VIDEODRIVER=dummy to show nothing"
+            "for images or 'ansi' for text, or set SDL_VIDEODRIVER=dummy to show nothing"
         ) from error
     pygame.display.set_caption(TITLE)
     return screen

@@ -1,4 +1,4 @@
-"""What an environment needs to show its episode as pictures, on a screen or as arrays."""
+"""Render an episode as images, on a screen or as arrays."""
 
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Self
@@ -23,10 +23,10 @@ PICTURE_MODES = ("human", "rgb_array")
 
 
 def checked_mode(render_mode: str | None) -> str | None:
-    """Return a render mode.
+    """Return ``render_mode`` if it is valid.
 
     Raises:
-        ValueError: If there is no such mode.
+        ValueError: If the mode does not exist.
     """
     if render_mode is not None and render_mode not in RENDER_MODES:
         allowed = ", ".join(RENDER_MODES)
@@ -37,9 +37,9 @@ def checked_mode(render_mode: str | None) -> str | None:
 def modes_of(render_mode: str | None) -> list[str]:
     """Return the modes that an environment with this mode lists.
 
-    Gymnasium's checker renders in every mode that an environment lists, so those are left out
-    that may not work here: a window, unless the environment has one already, and pictures without
-    matplotlib. The class lists all.
+    Gymnasium's checker renders in every mode that an environment lists, so modes that may not work
+    are omitted: a window, unless the environment already has one, and images without matplotlib.
+    The class lists all modes.
     """
     modes = ["ansi"]
     if find_spec("matplotlib") is not None:
@@ -52,11 +52,11 @@ def modes_of(render_mode: str | None) -> list[str]:
 class Renderer:
     """Keeps the record of the episode and draws it.
 
-    Copies and pickles take the record along; they open a window and draw a background of their own.
+    Copies and pickles include the record; they open their own window and draw their own background.
     """
 
     def __init__(self, mode: str | None, fleet: FleetDescription) -> None:
-        """Prepare to show episodes of ``fleet``; without a picture mode nothing is kept."""
+        """Create a renderer for ``fleet``; without an image mode nothing is recorded."""
         self.mode = mode
         self._fleet = fleet
         self._record: EpisodeRecord | None = None
@@ -64,16 +64,16 @@ class Renderer:
         self._window: Window | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without what cannot leave the process."""
+        """Return the state without process-local objects."""
         return {**self.__dict__, "_painter": None, "_window": None}
 
     @property
     def is_recording(self) -> bool:
-        """Whether ticks are wanted."""
+        """Whether ticks are recorded."""
         return self.mode in PICTURE_MODES
 
     def begin_episode(self, horizon_s: float) -> None:
-        """Forget the last episode."""
+        """Start a new record."""
         if self.is_recording:
             self._record = EpisodeRecord(self._fleet, horizon_s)
 
@@ -85,7 +85,7 @@ class Renderer:
         paid: Paid,
         totals: Outcomes,
     ) -> None:
-        """Keep a tick (see :meth:`EpisodeRecord.add`) and, if people watch, show it."""
+        """Record a tick (see :meth:`EpisodeRecord.add`) and, in mode "human", show it."""
         assert self._record is not None
         self._record.add(snapshot, targets, in_flight, paid, totals)
         if self.mode == "human":
@@ -114,13 +114,13 @@ class Renderer:
         return None
 
     def fork(self) -> Self:
-        """Return a renderer that goes on by itself; it has no window, but can draw."""
+        """Return an independent renderer, which has no window but can draw."""
         twin = type(self)("rgb_array" if self.mode == "human" else self.mode, self._fleet)
         twin._record = None if self._record is None else self._record.copy()
         return twin
 
     def close(self) -> None:
-        """Close the window and forget the episode."""
+        """Close the window and discard the record."""
         if self._window is not None:
             self._window.close()
         self._record = self._painter = self._window = None

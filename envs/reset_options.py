@@ -1,4 +1,4 @@
-"""What may be chosen for one episode: ``reset(options=…)``."""
+"""Options of one episode: ``reset(options=…)``."""
 
 import math
 from collections.abc import Mapping
@@ -10,13 +10,13 @@ from aisim_gym.spec.wording import closest
 
 
 class ResetOptions(NamedTuple):
-    """The options of a reset; nothing is remembered for the next one.
+    """The options of a reset; they apply to one episode only.
 
     Attributes:
         episode: Number of the episode, or None.
         trace: Path of a trace to play instead of the workload, or None.
         only: The slice of the traffic to play, or None.
-        workers: Field of the fleet spec -> workers at the start, for the pools that are named.
+        workers: Field of the fleet spec -> initial workers, for the given pools.
     """
 
     episode: int | None
@@ -31,12 +31,12 @@ def read_options(
     """Return checked options.
 
     Args:
-        options: What was given to ``reset``.
-        worker_options: Option -> field of the fleet spec, pool by pool.
+        options: Argument of ``reset``.
+        worker_options: Option -> field of the fleet spec, by pool.
 
     Raises:
-        TypeError: If an option is not of its type.
-        ValueError: If one is unknown, not allowed, or contradicts another one.
+        TypeError: If an option has the wrong type.
+        ValueError: If an option is unknown, not allowed, or conflicts with another one.
     """
     if options is None:
         options = {}

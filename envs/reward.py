@@ -1,23 +1,23 @@
-"""Rewards: from what happened in a step to named terms whose sum is the reward.
+"""Rewards: convert the outcome of a step to named terms whose sum is the reward.
 
-A reward is a callable that takes a :class:`TickView` and returns its terms; ``view.step`` says what
-happened in the step. The terms appear in ``info`` as ``reward_<name>``, so the names must be the
-same in every step. It may also have a method ``costs(view)``: what is to be limited rather than
-weighed. Costs appear in ``info`` as ``cost_<name>`` and their sum as ``cost``, where algorithms for
-constrained problems look for it. What a method ``details(view)`` returns appears there as it is.
+A reward is a callable that takes a :class:`TickView` and returns its terms; ``view.step`` is the
+outcome of the step. The terms appear in ``info`` as ``reward_<name>``, so the names must be the
+same in every step. An optional method ``costs(view)`` returns quantities to constrain. Costs appear
+in ``info`` as ``cost_<name>`` and their sum as ``cost``, the key that algorithms for constrained
+problems use. The result of an optional method ``details(view)`` is added to ``info`` unchanged.
 
 =========================  ========================================================================
-name                       class
-=========================  ========================================================================
-``cost_slo``               :class:`CostSloReward`: GPU cost, violations, churn; the default
-``goodput_per_gpu_hour``   :class:`GoodputReward`: good requests per GPU-hour
-``cmdp``                   :class:`ConstrainedReward`: GPU cost and churn; violations are a cost
-``lagrangian``             :class:`LagrangianReward`: the same, violations with a multiplier
-``firm``                   :class:`FirmReward`: latencies kept and utilisation
-``shaped``                 :class:`ShapedReward`: another reward and a potential
-=========================  ========================================================================
+name                       class =========================
+======================================================================== ``cost_slo``
+:class:`CostSloReward`: GPU cost, violations, churn; the default ``goodput_per_gpu_hour``
+:class:`GoodputReward`: good requests per GPU-hour ``cmdp``
+:class:`ConstrainedReward`: GPU cost and churn; violations are a cost ``lagrangian``
+:class:`LagrangianReward`: the same, violations with a multiplier ``firm``
+:class:`FirmReward`: latency limits and utilisation ``shaped``
+:class:`ShapedReward`: another reward and a potential =========================
+========================================================================
 
-Example: good requests, less the GPUs they took.
+Example: good requests minus the cost of GPUs.
 
     >>> import gymnasium
     >>> import aisim_gym.envs
@@ -47,10 +47,10 @@ from aisim_gym.spec.argument_checks import check_number
 
 
 class Reward(Protocol):
-    """What an environment needs from its reward object."""
+    """Interface of reward objects."""
 
     def __call__(self, view: TickView) -> Mapping[str, float]:
-        """Return the terms of the reward by name, for the step that ``view`` is the end of."""
+        """Return the terms of the reward by name, for the step that ends at ``view``."""
         ...
 
 
@@ -58,7 +58,7 @@ def reward_terms(reward: Reward, view: TickView) -> dict[str, float]:
     """Return the terms of a reward.
 
     Raises:
-        TypeError: If it returns no mapping, or a term is no number.
+        TypeError: If the reward does not return a mapping, or a term is not a number.
         ValueError: If a term is not finite.
     """
     given = reward(view)
@@ -71,9 +71,9 @@ def reward_terms(reward: Reward, view: TickView) -> dict[str, float]:
 
 
 def reward_info(reward: Reward, view: TickView) -> dict[str, float]:
-    """Return what a reward has to say in ``info`` beside its terms: nothing, in most cases.
+    """Return the entries of a reward in ``info`` other than its terms; usually empty.
 
-    That is its costs, as ``cost_<name>``, with their sum, as ``cost``; and its details as they are.
+    These are its costs as ``cost_<name>``, their sum as ``cost``, and its details unchanged.
     """
     costs = _finite("cost", _told(reward, "costs", view))
     info = {f"cost_{name}": cost for name, cost in costs.items()}
@@ -83,19 +83,19 @@ def reward_info(reward: Reward, view: TickView) -> dict[str, float]:
 
 
 def _told(reward: Reward, method: str, view: TickView) -> Mapping[str, float]:
-    """Return what an optional method of a reward returns, nothing if it has none."""
+    """Return the result of an optional method of a reward, empty without the method."""
     tell: Callable[[TickView], Mapping[str, float]] | None = getattr(reward, method, None)
     return {} if tell is None else tell(view)
 
 
 def _finite(what: str, given: Mapping[str, float]) -> dict[str, float]:
-    """Return terms, costs or details as floats, none of which is NaN, infinite or -0.0."""
+    """Return terms, costs or details as finite floats, with -0.0 replaced by 0.0."""
     terms = {}
     for name, value in given.items():
         if isinstance(value, str):
             raise TypeError(f"{what}.{name}: got {value!r}, expected a finite number")
         try:
-            # Adding 0.0 turns -0.0, which nobody wants to read in a log, into 0.0.
+            # Adding 0.0 turns -0.0 into 0.0, which is easier to read in logs.
             term = float(value) + 0.0
         except (TypeError, ValueError):
             raise TypeError(f"{what}.{name}: got {value!r}, expected a finite number") from None
@@ -106,7 +106,7 @@ def _finite(what: str, given: Mapping[str, float]) -> dict[str, float]:
 
 
 def check_weight(name: str, given: object) -> None:
-    """Refuse a parameter that is no number, negative or not finite."""
+    """Raise if a parameter is not a number, negative or not finite."""
     number = check_number(name, given, ">= 0 and finite")
     if not (math.isfinite(number) and number >= 0.0):
         raise ValueError(f"{name}: got {given}, expected a finite number >= 0")
@@ -117,13 +117,13 @@ class NamedReward:
     """Base of the named rewards: every parameter is a finite number >= 0.
 
     Attributes:
-        fleet: Knows the limits on latencies.
+        fleet: Fleet with the limits on latencies.
     """
 
     fleet: FleetDescription = field(repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse parameters that are no numbers, negative or not finite."""
+        """Raise if a parameter is not a number, negative or not finite."""
         for parameter in fields(self):
             if parameter.name != "fleet":
                 check_weight(parameter.name, getattr(self, parameter.name))
@@ -131,7 +131,7 @@ class NamedReward:
 
 @dataclass(frozen=True)
 class CostSloReward(NamedReward):
-    """GPU cost, violated service levels and restlessness, all negative (policies.md §18.2).
+    """GPU cost, service level violations and churn, all negative (policies.md §18.2).
 
     ===========  =====================================================  ======================
     term         value                                                  default weight
@@ -177,19 +177,19 @@ class GoodputReward(NamedReward):
     goodput      ``weight * good / gpu_hours * duration_s / 3600``      0.01 per request
     ===========  =====================================================  ======================
 
-    A ratio cannot be added up over steps of unequal length, so each is weighted by its hours. The
-    sum over an episode, divided by ``weight`` and the hours of the episode, is the mean over time
-    of the goodput per GPU-hour; with a fleet of constant size it is exactly good requests per
+    Ratios of steps of unequal length cannot be added, so each is weighted by its hours. The sum
+    over an episode, divided by ``weight`` and the hours of the episode, is the mean over time of
+    the goodput per GPU-hour; with a fleet of constant size it is exactly good requests per
     GPU-hour. A step without GPUs counts 0.
 
     Attributes:
-        weight: Reward of one good request if one GPU is paid for, >= 0.
+        weight: Reward of one good request with one paid GPU, >= 0.
     """
 
     weight: float = 0.01
 
     def __call__(self, view: TickView) -> Mapping[str, float]:
-        """Return the one term."""
+        """Return the goodput term."""
         step = view.step
         if step.gpu_hours == 0.0:
             return {"goodput": 0.0}
@@ -199,7 +199,7 @@ class GoodputReward(NamedReward):
 
 @dataclass(frozen=True)
 class ConstrainedReward(NamedReward):
-    """GPU cost and restlessness, while violations are a cost to be limited (policies.md §18.1).
+    """GPU cost and churn, with violations as a cost to constrain (policies.md §18.1).
 
     ===========  =====================================================  ======================
     term         value                                                  default weight
@@ -245,9 +245,9 @@ class LagrangianReward(ConstrainedReward):
 
     The only cost is ``excess = violations - allowed_frac * arrived``, which is negative in a step
     that is better than allowed; over an episode it is at most 0 if no more than ``allowed_frac`` of
-    the requests are violations. The multiplier stays what it is: a learner that adapts it adds
-    ``step_size * excess`` over its rollouts, keeps it >= 0 and hands over
-    ``dataclasses.replace(reward, multiplier=…)``.
+    the requests are violations. The multiplier is constant: a learner that adapts it adds
+    ``step_size * excess`` over its rollouts, keeps it >= 0 and passes ``dataclasses.replace(reward,
+    multiplier=…)``.
 
     Attributes:
         multiplier: λ, >= 0; in ``info`` as ``multiplier``.
@@ -258,7 +258,7 @@ class LagrangianReward(ConstrainedReward):
     allowed_frac: float = 0.05
 
     def __post_init__(self) -> None:
-        """Refuse parameters out of range."""
+        """Raise if a parameter is out of range."""
         super().__post_init__()
         if self.allowed_frac > 1.0:
             raise ValueError(f"allowed_frac: got {self.allowed_frac}, expected 0..1")
@@ -269,7 +269,7 @@ class LagrangianReward(ConstrainedReward):
         return {**terms, "constraint": -self.multiplier * self.costs(view)["excess"]}
 
     def costs(self, view: TickView) -> Mapping[str, float]:
-        """Return by how many requests the violations exceed what is allowed."""
+        """Return the number of violations in excess of the allowed number."""
         return {"excess": view.step.violations - self.allowed_frac * view.step.arrived}
 
     def details(self, view: TickView) -> Mapping[str, float]:
@@ -279,7 +279,7 @@ class LagrangianReward(ConstrainedReward):
 
 @dataclass(frozen=True)
 class FirmReward(NamedReward):
-    """Latencies kept, weighed against the use of what is paid for (policies.md §18.1).
+    """Latency limits weighed against the utilisation of paid resources (policies.md §18.1).
 
     ============  ========================================================  ===================
     term          value                                                     default
@@ -288,11 +288,11 @@ class FirmReward(NamedReward):
     utilisation   ``(1 - alpha) * (kv_frac + batch_frac)``
     ============  ========================================================  ===================
 
-    ``kept`` is ``min(1, limit / mean)``, of TTFT and gap between tokens the worse, over requests
-    that completed in the step. A latency that nobody had counts as kept, but ``kept`` is 0 in a
-    step in which requests wait beyond the TTFT limit and none completes. The two resources are KV
-    memory and the token budget of passes, means over pools at the end of the step. Terms are per
-    step, whatever its length.
+    ``kept`` is ``min(1, limit / mean)``, the smaller value of TTFT and gap between tokens, over
+    requests that completed in the step. A latency without samples counts as kept, but ``kept`` is 0
+    in a step in which requests wait beyond the TTFT limit and none completes. The two resources are
+    KV memory and the token budget of passes, means over pools at the end of the step. Terms are per
+    step, regardless of its length.
 
     Attributes:
         alpha: Weight of the latencies, 0..1.
@@ -301,7 +301,7 @@ class FirmReward(NamedReward):
     alpha: float = 0.5
 
     def __post_init__(self) -> None:
-        """Refuse a weight out of range."""
+        """Raise if the weight is out of range."""
         super().__post_init__()
         if self.alpha > 1.0:
             raise ValueError(f"alpha: got {self.alpha}, expected 0..1")
@@ -329,7 +329,7 @@ class FirmReward(NamedReward):
 
 
 class ShapedReward:
-    """Another reward with a potential, which lets an agent see a backlog before it costs anything.
+    """Another reward plus a potential, which signals a backlog before it incurs costs.
 
     ============  ========================================================  ===================
     term          value                                                     default
@@ -338,9 +338,9 @@ class ShapedReward:
     shaping       ``gamma * potential - potential before the step``         gamma 0.99
     ============  ========================================================  ===================
 
-    The potential of a state is ``-weight * in_flight``, at time 0 it is 0. With the discount of the
-    learner as ``gamma``, shaping changes no optimal policy (policies.md §18.2), provided that the
-    learner goes on with the value of the last state when an episode is truncated.
+    The potential of a state is ``-weight * in_flight``, and 0 at time 0. With the discount of the
+    learner as ``gamma``, shaping does not change optimal policies (policies.md §18.2), provided
+    that the learner bootstraps from the last state when an episode is truncated.
     """
 
     def __init__(
@@ -353,10 +353,10 @@ class ShapedReward:
         """Build the reward.
 
         Args:
-            fleet: For the other reward.
+            fleet: Fleet for the other reward.
             of: The other reward: name, mapping with ``name`` and parameters, or object.
             gamma: Discount, 0..1.
-            weight: Of a request in flight, >= 0.
+            weight: Weight of a request in flight, >= 0.
         """
         check_weight("gamma", gamma)
         check_weight("weight", weight)
@@ -374,11 +374,11 @@ class ShapedReward:
         return {**reward_terms(self.of, view), "shaping": shaping}
 
     def costs(self, view: TickView) -> Mapping[str, float]:
-        """Return the costs of the other reward, none if it has none."""
+        """Return the costs of the other reward, if any."""
         return _told(self.of, "costs", view)
 
     def details(self, view: TickView) -> Mapping[str, float]:
-        """Return the details of the other reward, likewise."""
+        """Return the details of the other reward, if any."""
         return _told(self.of, "details", view)
 
 
@@ -390,4 +390,4 @@ REWARDS: Mapping[str, Callable[..., Reward]] = {
     "firm": FirmReward,
     "shaped": ShapedReward,
 }
-"""Class of each named reward; it is given the description of the fleet."""
+"""Class of each named reward; its first argument is the description of the fleet."""

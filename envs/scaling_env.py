@@ -1,4 +1,4 @@
-"""What both environments share: an episode is a replay, a step is the time between two ticks."""
+"""Base class of the environments: an episode is a replay, a step the time between two ticks."""
 
 import copy
 import math
@@ -34,10 +34,9 @@ from aisim_gym.workload import RequestTable
 
 
 class ScalingEnv(gymnasium.Env[Any, Any]):
-    """Base of the environments: what :class:`AggregatedEnv` and :class:`DisaggregatedEnv` share.
+    """Base class of :class:`AggregatedEnv` and :class:`DisaggregatedEnv`.
 
-    A subclass says which topology it is for and the names of the reset options that set the workers
-    at the start.
+    A subclass defines its topology and the names of the reset options for the initial workers.
 
     ## Rewards
 
@@ -49,61 +48,61 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
 
     The first reward includes the time before the first action, the last one everything up to the
     end of the episode, so the rewards of an episode add up to the cost of the whole run. At the end
-    of a truncated episode, requests still open count as violations in proportion to how far they
-    are past a limit, each at most once.
+    of a truncated episode, open requests count as violations in proportion to their excess over a
+    limit, each at most once.
 
     ## Episode End
 
     * ``terminated``: every request has ended. The last step runs up to that moment; an episode
       without a request ends at time 0, in its first step.
-    * ``truncated``: the tick at the horizon came with work left. If the last request ends exactly
-      at the horizon, the episode is terminated.
+    * ``truncated``: the tick at the horizon comes before all requests have ended. If the last
+      request ends exactly at the horizon, the episode is terminated.
 
     It is never both. The horizon is ``horizon_s``, by default the length of the workload plus
     300 s; ``gymnasium.make(..., max_episode_steps=n)`` truncates earlier, without the count of open
     requests in the last reward.
 
-    Requests that each fit can together hold memory that the others wait for (SGLang with two
-    pools). If nothing can move any more, the episode is truncated as if all had stood still until
-    the horizon: the fleet is paid for, open requests are late, those to come count as arrived and
-    as violations; ``is_stuck`` in the info is 1.
+    Requests can deadlock on KV memory, even if each fits alone (SGLang with two pools). Then the
+    episode is truncated as if the fleet had been idle until the horizon: the fleet is paid for,
+    open requests are late, and future requests count as arrived and as violations; ``is_stuck`` in
+    the info is 1.
 
     ## Info
 
-    Numbers and a truth value, the same keys after every step: ``now_s``; of this step
+    Numbers and a boolean, with the same keys after every step: ``now_s``; for this step
     ``duration_s``, ``gpu_hours``, ``gpu_usd``, ``arrived``, ``completed``, ``rejected``, ``good``,
     ``violations``, ``overdue_s``, ``churn``, ``action_refused`` (1: over ``max_gpus``, so targets
-    were left as they are), ``is_stuck`` (1: nothing can move any more), ``obs_clipped`` (entries
-    outside their bounds) and each ``reward_<term>``; of the episode so far ``total_gpu_hours``,
+    are unchanged), ``is_stuck`` (1: the requests are deadlocked), ``obs_clipped`` (entries outside
+    their bounds) and each ``reward_<term>``; for the episode so far ``total_gpu_hours``,
     ``total_gpu_usd``, ``total_arrived``, ``total_completed``, ``total_rejected``, ``total_good``
-    and ``is_success`` (at least 95 % of the requests that arrived were good; that of the last step
+    and ``is_success`` (at least 95 % of the requests that arrived are good; the last step's value
     is the episode's). A reward with constraints adds each ``cost_<name>`` and their sum ``cost``.
-    ``reset()`` leaves out the terms of the reward.
+    ``reset()`` omits the terms of the reward.
 
-    ``env.unwrapped.snapshot`` is what a planner sees, ``env.unwrapped.replay`` the whole run,
-    ``env.unwrapped.fork()`` an independent copy to look ahead with.
+    ``env.unwrapped.snapshot`` is the planner's snapshot, ``env.unwrapped.replay`` the whole run,
+    ``env.unwrapped.fork()`` an independent copy for look-ahead.
 
     ## Arguments
 
     All but ``requests`` and objects for ``observation``, ``action`` and ``reward`` are JSON values,
     so that ``env.spec.to_json()`` describes the environment: paths are strings, a timing table is
     its ``model_dump(mode="json")``. A ``Path`` and the table itself work too, but not in JSON. "Per
-    pool" means one value for all, or a mapping from pool to value.
+    pool" means one value for all pools, or a mapping from pool to value.
 
     | argument | default | meaning |
     |---|---|---|
     | ``engine`` | None | engine profile by name, an ``engine`` table, or one of them per pool |
     | ``fleet`` | None | the whole ``fleet`` table of a replay spec instead |
-    | ``initial_workers`` | None | workers at the start, per pool; None: 3, or 1 and 2 |
-    | ``startup_s`` | None | seconds until a new worker is active; None: as engine or fleet say |
-    | ``min_workers`` | 1 | fewest workers, per pool; 0 is possible with two pools |
-    | ``max_workers`` | 8 | most workers, per pool |
-    | ``max_gpus`` | None | most GPUs of the fleet; an action that asks for more changes nothing |
-    | ``gpu_hour_usd`` | None | price of a GPU-hour; None: the engine profile's, or 1 |
+    | ``initial_workers`` | None | initial workers, per pool; None: 3, or 1 and 2 |
+    | ``startup_s`` | None | seconds until a new worker is active; None: value of engine or fleet |
+    | ``min_workers`` | 1 | minimum workers, per pool; 0 is possible with two pools |
+    | ``max_workers`` | 8 | maximum workers, per pool |
+    | ``max_gpus`` | None | maximum GPUs of the fleet; an action beyond it changes nothing |
+    | ``gpu_hour_usd`` | None | price of a GPU-hour; None: price of the engine profile, or 1 |
     | ``workload`` | None | preset, generator fields or a ``[workload]`` table; see below |
     | ``trace`` | None | trace file to play instead |
     | ``requests`` | None | a ``RequestTable`` to play instead (not JSON) |
-    | ``split`` | None | "train", "validation" or "test": play that part of the workload |
+    | ``split`` | None | "train", "validation" or "test": play this split of the workload |
     | ``blocks`` | None | split -> list of [start_s, end_s], for a trace; None: 60, 20, 20 % |
     | ``episode_s`` | None | length of the window of a trace that an episode plays |
     | ``tick_s`` | 30 | seconds between actions, >= 0.001 |
@@ -114,19 +113,19 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
     | ``action`` | "targets" | likewise |
     | ``reward`` | "cost_slo" | likewise |
     | ``capture_details`` | False | keep requests, ticks, operations and token gaps for reports |
-    | ``render_mode`` | None | "ansi": text, "rgb_array": pictures, "human": a window |
+    | ``render_mode`` | None | "ansi": text, "rgb_array": images, "human": a window |
 
-    A workload with a request that no worker can ever hold is refused when the environment is built,
-    and so are limits that the fleet at its start does not keep.
+    Building the environment raises if no worker can ever hold a request of the workload, or if the
+    initial fleet violates the limits.
 
-    ``workload`` describes traffic that is generated anew in every episode. Any number in it may be
-    a range that each episode draws from (:mod:`aisim_gym.envs.ranges`):
-    ``{"kind": "chat-wave", "peak_rate_rps": {"uniform": [10, 20]}}``. With a ``seed`` in it, or
-    ``trace_files``, the workload exists once and episodes play parts of it.
+    ``workload`` describes traffic that is generated for every episode. Any number in it may be a
+    range from which each episode draws (:mod:`aisim_gym.envs.ranges`): ``{"kind": "chat-wave",
+    "peak_rate_rps": {"uniform": [10, 20]}}``. With a ``seed`` in it, or ``trace_files``, the
+    workload is fixed and episodes play windows of it.
 
-    ``reset(options=…)``, for one episode: ``episode`` (a number: the same traffic for everybody),
-    ``trace`` (a file to play instead), ``start_s``, ``duration_s`` (play only the requests that
-    arrive in this part of the episode, from time 0) and the workers at the start:
+    ``reset(options=…)``, for one episode: ``episode`` (a number, which always gives the same
+    traffic), ``trace`` (a file to play instead), ``start_s``, ``duration_s`` (play only the
+    requests that arrive in this interval of the episode, from time 0) and the initial workers:
 
     * ``workers`` of one pool
     * ``prefill_workers`` and ``decode_workers`` of two
@@ -143,7 +142,7 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
     }
     kind: ClassVar[Kind]
     worker_options: ClassVar[Mapping[str, str]]
-    """Reset option -> field of the fleet spec, pool by pool."""
+    """Reset option -> field of the fleet spec, by pool."""
 
     def __init__(
         self,
@@ -172,12 +171,12 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         capture_details: bool = False,
         render_mode: str | None = None,
     ) -> None:
-        """Build the environment; the arguments are explained in the subclasses.
+        """Build the environment; the class docstring explains the arguments.
 
         Raises:
-            TypeError: If an argument is not of its type.
+            TypeError: If an argument has the wrong type.
             ValueError: If an argument is not allowed (``SpecError`` if it is in the fleet).
-            WorkloadError: If the workload is not valid or holds a request that can never run.
+            WorkloadError: If the workload is not valid or contains a request that can never run.
         """
         self.render_mode = checked_mode(render_mode)
         self.metadata = {**self.metadata, "render_modes": modes_of(render_mode)}
@@ -240,48 +239,48 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
 
     @property
     def view(self) -> TickView:
-        """What observation, action and reward objects see now."""
+        """Current view for observation, action and reward objects."""
         return self.episode.view
 
     @property
     def snapshot(self) -> ScalingSnapshot:
-        """What a planner sees now; after the episode, the fleet as it ended."""
+        """Current snapshot for planners; after the episode, the final fleet."""
         return self.view.snapshot
 
     @property
     def observation_object(self) -> Observation:
-        """What an observation is read with."""
+        """The observation object."""
         return self._observer.observation
 
     @property
     def workers_at_start(self) -> dict[str, int]:
-        """Workers at the start of an episode by reset option, prefill first."""
+        """Initial workers of an episode by reset option, prefill first."""
         fleet = self._setup.spec.fleet
         return {name: getattr(fleet, field) for name, field in self.worker_options.items()}
 
     @property
     def longest_episode_s(self) -> float:
-        """Time in which requests may arrive in the longest episode."""
+        """Arrival time span of the longest episode."""
         return self._source.workload.longest_s
 
     @property
     def num_episodes(self) -> int | None:
-        """How many different episodes there are; None without end."""
+        """Number of distinct episodes; None if unlimited."""
         return self._source.workload.num_episodes
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode and run to its first tick.
+        """Start an episode and run to its first tick.
 
         Args:
-            seed: Starts a sequence of episodes; None goes on with the current sequence.
+            seed: Starts a sequence of episodes; None continues the current sequence.
             options: For this episode only, as listed in the class.
 
         Raises:
-            TypeError: If an option is not of its type.
+            TypeError: If an option has the wrong type.
             ValueError: If an option is unknown or not allowed.
-            WorkloadError: If the trace of an option is not valid or can never run.
+            WorkloadError: If a trace given by an option is not valid or can never run.
         """
         self.start_episode(self.draw_episode(seed, options))
         self.episode.run()
@@ -290,16 +289,16 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
     def draw_episode(
         self, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> Episode:
-        """Return a new episode at time 0; the current one goes on."""
+        """Return a new episode at time 0; the current one is unaffected."""
         super().reset(seed=seed)
         return self._source.draw(self.np_random, read_options(options, self.worker_options))
 
     def start_episode(self, episode: Episode) -> None:
-        """Make an episode the current one: :meth:`reset` up to where the replay has to run."""
+        """Make an episode the current one: the part of :meth:`reset` before the replay runs."""
         self._episode = episode
 
     def first_observation(self) -> tuple[Any, dict[str, Any]]:
-        """Return what :meth:`reset` returns, once the replay has run to its first tick."""
+        """Return the result of :meth:`reset`, after the replay has run to its first tick."""
         episode = self.episode
         episode.begin()
         self._observer.begin_episode()
@@ -309,14 +308,15 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         return observation, step_info(episode, {}, num_clipped)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Set the targets that ``action`` means and run to the next tick, or to the end.
+        """Set the targets of ``action`` and run to the next tick or to the end.
 
         Raises:
             ResetNeeded: Before the first reset and after the end of an episode.
-            TypeError: If an action object returns no targets, or a reward no numbers.
+            TypeError: If an action object does not return targets, or a reward does not return
+                numbers.
             ValueError: If the action is not in the action space, targets are outside the limits of
                 a pool, or a term of the reward is not finite.
-            ReplayError: If the replay breaks.
+            ReplayError: If the replay fails.
         """
         targets = self.read_action(action)
         episode = self.episode
@@ -325,15 +325,15 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         return self.outcome()
 
     def read_action(self, action: Any, at: str = "action") -> Targets:
-        """Return the targets that ``action`` means; nothing changes yet.
+        """Return the targets of ``action``, without setting them.
 
         Args:
-            action: What :meth:`step` is given.
-            at: What to call it in messages.
+            action: Argument of :meth:`step`.
+            at: Name of the action in messages.
 
         Raises:
             ResetNeeded: Before the first reset and after the end of an episode.
-            TypeError: If an action object returns no targets.
+            TypeError: If an action object does not return targets.
             ValueError: If the action is not in the action space, or an action object returns
                 targets outside the limits of a pool.
         """
@@ -345,7 +345,7 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         return self._setup.limits.check(self.action_object.decode(action, episode.view), at)
 
     def outcome(self) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Return what :meth:`step` returns, once the replay has run to its next tick or its end."""
+        """Return the result of :meth:`step`, after the replay has run to its next tick or end."""
         episode = self.episode
         episode.settle()
         view = episode.view
@@ -357,10 +357,10 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         return observation, math.fsum(terms.values()), episode.terminated, episode.truncated, info
 
     def action_masks(self) -> NDArray[np.bool_]:
-        """Return which choices of each pool are possible now: flat, prefill first.
+        """Return the mask of currently possible choices, flat over pools, prefill first.
 
-        All are, unless ``max_gpus`` forbids some even with every other pool at its least. Two
-        choices that are possible one by one may still be refused together.
+        A choice is impossible if it exceeds ``max_gpus`` even with all other pools at their
+        minimum. Choices that are possible alone may still exceed the budget together.
 
         Raises:
             ResetNeeded: Before the first reset and after ``close()``.
@@ -371,13 +371,13 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         """Show the episode so far.
 
         Returns:
-            One screen of text ("ansi"), a frame of shape (height, width, 3) ("rgb_array"), or None:
-            in a window ("human"), which :meth:`reset` and :meth:`step` keep up to date by
-            themselves, or without a render mode.
+            One screen of text ("ansi"), a frame of shape (height, width, 3) ("rgb_array"), or None
+            for a window ("human"), which :meth:`reset` and :meth:`step` update, or without a render
+            mode.
 
         Raises:
             ResetNeeded: Before the first reset and after ``close()``.
-            ImportError: If what draws a picture or shows a window is not installed.
+            ImportError: If matplotlib or pygame is required and not installed.
             RuntimeError: If a window has no display.
         """
         if self.render_mode is None:
@@ -392,7 +392,7 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         return self._renderer.render()
 
     def close(self) -> None:
-        """Forget the episode and close its window; ``reset()`` begins a new one."""
+        """Discard the episode and close its window; ``reset()`` starts a new one."""
         self._episode = None
         self._renderer.close()
 
@@ -409,7 +409,7 @@ class ScalingEnv(gymnasium.Env[Any, Any]):
         return fork
 
     def _render_tick(self) -> None:
-        """Keep what pictures show of a tick."""
+        """Record a tick for rendering."""
         if self._renderer.is_recording:
             episode = self.episode
             account = episode.account

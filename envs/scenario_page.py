@@ -1,7 +1,7 @@
 """The manual of a scenario as a Markdown page, in the order of Gymnasium's own pages.
 
-Everything in a page comes from the scenario, its environment and the measured difficulty, so a page
-cannot say anything else than the code.
+Pages are generated from the scenario, its environment and the measured difficulty, so they always
+match the code.
 """
 
 import json
@@ -28,9 +28,9 @@ POOL_TITLES = {"agg": "one pool", "disagg": "prefill and decode pools"}
 
 
 def read_difficulty() -> dict[str, Any]:
-    """Return what baselines reach in each scenario, by name without namespace.
+    """Return the results of baselines in each scenario, by name without namespace.
 
-    ``experiments/difficulty.py`` makes the file.
+    ``experiments/difficulty.py`` writes the file.
     """
     text = resources.files("aisim_gym.envs").joinpath("data", DIFFICULTY_FILE).read_text("utf-8")
     measured: dict[str, Any] = json.loads(text)
@@ -42,7 +42,7 @@ def scenario_page(scenario: Scenario, measured: Mapping[str, Any] | None) -> str
 
     Args:
         scenario: A registered one.
-        measured: Its part of :func:`read_difficulty`, None if it has not been measured.
+        measured: Its entry of :func:`read_difficulty`, None if not measured.
     """
     env = gymnasium.make(scenario.id).unwrapped
     assert isinstance(env, ScalingEnv)
@@ -68,7 +68,7 @@ def scenario_page(scenario: Scenario, measured: Mapping[str, Any] | None) -> str
         to_markdown(manual["Episode End"]),
         "## Arguments",
         f"The scenario is [{general}]({general}.md) with these arguments. Any of them, and those "
-        "not listed, can be changed in `gymnasium.make`; a table replaces the whole one that is "
+        "not listed, can be changed in `gymnasium.make`; a table replaces the whole table "
         "here ([how to change a part of it](../scenarios.md#changing-a-scenario)).",
         "```json\n" + json.dumps(scenario.arguments, indent=2) + "\n```",
         "## Splits",
@@ -151,7 +151,7 @@ def _split_text(env: ScalingEnv) -> str:
         counts.append(str(held_out.num_episodes))
     return (
         f'`split="train"` (the default) {traffic} in every episode; `"validation"` and '
-        f'`"test"` have {" and ".join(counts)} numbered episodes, the same for everybody: '
+        f'`"test"` have {" and ".join(counts)} fixed numbered episodes: '
         '`reset(options={"episode": 1})`.'
     )
 

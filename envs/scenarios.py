@@ -1,7 +1,7 @@
 """The scenario suite: registered environments with a fleet, a workload and service levels.
 
-A scenario is an environment of this package with chosen arguments, and nothing else: every argument
-can be changed in ``gymnasium.make``. ``split`` is "train" unless another is asked for.
+A scenario is an environment of this package with preset arguments, all of which can be changed in
+``gymnasium.make``. ``split`` is "train" by default.
 """
 
 from collections.abc import Mapping
@@ -18,8 +18,8 @@ class Scenario:
     Attributes:
         id: Name and version, e.g. ``aisim_gym/ChatSteady-v0``.
         kind: Topology.
-        summary: What is scaled for which traffic, in one sentence.
-        challenge: What makes it hard.
+        summary: Fleet and traffic in one sentence.
+        challenge: The difficulty of the scenario.
         arguments: Keywords of the environment; JSON values.
     """
 
@@ -61,7 +61,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario(
         "aisim_gym/ChatDiurnal-v0",
         "disagg",
-        "A 70B model on H100 GPUs, prefill and decode apart, follows a day squeezed into an hour.",
+        "A 70B model on H100 GPUs, prefill and decode apart, follows a day compressed to an hour.",
         "The rate swings by a factor of three around a drawn mean, starts at a drawn hour and "
         "wanders; a worker of four GPUs takes two minutes to start, so the swing must be "
         "anticipated.",
@@ -167,8 +167,8 @@ SCENARIOS: tuple[Scenario, ...] = (
         "aisim_gym/ColdRamp-v0",
         "agg",
         "Traffic ramps up for a 32B model whose workers take eight minutes to start.",
-        "Weights come from a remote store. Whoever waits until the fleet is full is ten minutes "
-        "late.",
+        "Weights come from a remote store. Waiting until the fleet is full is ten minutes "
+        "too late.",
         {
             "engine": {"profile": "h100-qwen3-32b-tp2", "max_num_batched_tokens": 2048},
             "startup_s": 480.0,
@@ -192,7 +192,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario(
         "aisim_gym/Weekday-v0",
         "agg",
-        "Five working days of one generated week, each squeezed into two hours.",
+        "Five working days of one generated week, each compressed into two hours.",
         "The week is generated once, from a fixed seed, and is played like a recording: Monday to "
         "Wednesday are for training, Thursday for validation, Friday for tests; an episode is half "
         "a day from anywhere in them.",
@@ -306,7 +306,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         "aisim_gym/ManyClients-v0",
         "disagg",
         "API traffic of many clients, of which a few send most of it, in bursts of their own.",
-        "Each client has its own rate, burstiness, lengths and system prompt, drawn anew in every "
+        "Each client has its own rate, burstiness, lengths and system prompt, newly drawn in every "
         "episode; when the largest one changes its mind the whole mix changes.",
         {
             "engine": "h200-llama31-70b-fp8-tp2",
@@ -407,4 +407,4 @@ SCENARIOS: tuple[Scenario, ...] = (
         },
     ),
 )
-"""All scenarios, in the order in which they are best tried."""
+"""All scenarios, in the recommended order."""

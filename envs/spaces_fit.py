@@ -1,7 +1,6 @@
-"""What an environment lets through between its objects and its spaces.
+"""Fit observations to their space and check actions against theirs.
 
-Observations are cast to the space and clipped to its bounds, whatever object they come from;
-actions are refused unless they are elements of the space.
+Observations are cast to the space and clipped to its bounds; actions must be elements of the space.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,19 +12,19 @@ from gymnasium import spaces
 from aisim_gym.fleet.entries import clip_entries
 
 Fitter = Callable[[Any], tuple[Any, int]]
-"""Returns values as a fresh element of a space, and how many entries had to be clipped."""
+"""Returns values as a new element of a space, and the number of clipped entries."""
 
 
 def make_fitter(space: spaces.Space[Any], name: str = "observation") -> Fitter:
-    """Return what fits values to a space.
+    """Return a function that fits values to a space.
 
     Boxes are cast and clipped, masks are cast, ``Dict`` spaces key by key; elements of other spaces
-    are returned as they are. What it returns raises a ``ValueError`` if an entry is NaN, a shape is
+    are returned unchanged. The function raises a ``ValueError`` if an entry is NaN, a shape is
     wrong or a key is missing or unknown.
 
     Args:
         space: The space that values should belong to.
-        name: Of the observation, for messages.
+        name: Name of the observation, for messages.
     """
     if isinstance(space, spaces.Dict):
         return _DictFitter(space, name)
@@ -86,14 +85,14 @@ def _as_it_is(values: Any) -> tuple[Any, int]:
 
 
 class ActionCheck:
-    """Says whether an action is an element of a space.
+    """Checks whether an action is an element of a space.
 
-    What the space samples is looked at here, because ``contains`` takes 5 µs; it decides the rest.
-    A box of floating point numbers takes arrays of any real type.
+    Actions of the types that the space samples are checked here, because ``contains`` takes 5 µs;
+    it decides all others. A box of floats accepts arrays of any real type.
     """
 
     def __init__(self, space: spaces.Space[Any]) -> None:
-        """Take the bounds of the space."""
+        """Create the check of ``space``."""
         self._space = space
         self._bounds: list[tuple[int, int]] = []
         if isinstance(space, spaces.Discrete):
@@ -108,7 +107,7 @@ class ActionCheck:
         self._is_real_box = isinstance(space, spaces.Box) and space.dtype.kind == "f"
 
     def __call__(self, action: Any) -> bool:
-        """Return whether it is."""
+        """Return whether ``action`` is an element of the space."""
         if self._is_real_box:
             return self._is_in_box(np.asarray(action))
         if self._is_choice:

@@ -1,4 +1,4 @@
-"""The ``info`` of a step; its keys are explained in the manual of the environments."""
+"""The ``info`` of a step; the manual of the environments explains its keys."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,16 +6,16 @@ from typing import Any
 from aisim_gym.envs.episode import Episode
 
 SUCCESS_FRAC = 0.95
-"""Share of good requests from which on an episode is a success."""
+"""Minimum share of good requests of a successful episode."""
 
 
 def step_info(episode: Episode, terms: Mapping[str, float], num_clipped: int) -> dict[str, Any]:
-    """Return numbers and a truth value, the same keys after every step.
+    """Return numbers and a boolean, with the same keys after every step.
 
     Args:
-        episode: Whose last step it is.
-        terms: Of the reward, none after a reset.
-        num_clipped: Entries of the observation that had to be clipped.
+        episode: Episode after its last step.
+        terms: Terms of the reward, empty after a reset.
+        num_clipped: Number of clipped entries of the observation.
     """
     step, account = episode.view.step, episode.account
     paid, totals = account.paid, account.totals

@@ -1,4 +1,4 @@
-"""What the pools of a fleet are to become: worker targets, and whether they are allowed."""
+"""Worker targets of the pools and their limits."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from aisim_gym.replay import FleetDescription
 
 
 class Targets(NamedTuple):
-    """Wanted workers; an aggregated fleet has only ``decode``."""
+    """Target workers; an aggregated fleet has only ``decode``."""
 
     prefill: int | None
     decode: int
@@ -25,7 +25,7 @@ class Targets(NamedTuple):
         return [self.decode] if self.prefill is None else [self.prefill, self.decode]
 
     def distance(self, other: "Targets") -> int:
-        """Return by how many workers two targets differ, both pools together."""
+        """Return the difference between two targets in workers, summed over pools."""
         prefill = abs((self.prefill or 0) - (other.prefill or 0))
         return prefill + abs(self.decode - other.decode)
 
@@ -34,11 +34,11 @@ class TargetLimits:
     """The limits of a fleet on targets.
 
     Attributes:
-        max_gpus: Most GPUs that targets may take, None for any number.
+        max_gpus: Maximum GPUs of targets, None if unlimited.
     """
 
     def __init__(self, fleet: FleetDescription) -> None:
-        """Take the limits of a fleet; its ``limits.max_workers`` must be set."""
+        """Create the limits of a fleet, whose ``limits.max_workers`` must be set."""
         self.max_gpus = fleet.limits.max_gpus
         self._gpus = gpus_per_pool(fleet)
         bounds = {
@@ -48,24 +48,23 @@ class TargetLimits:
         self._prefill, self._decode = bounds.get("prefill"), bounds["decode"]
 
     def fits_budget(self, targets: Targets) -> bool:
-        """Return whether targets keep within ``max_gpus``."""
+        """Return whether targets are within ``max_gpus``."""
         return self.max_gpus is None or self.gpus(targets) <= self.max_gpus
 
     def gpus(self, targets: Targets) -> int:
-        """Return the GPUs that targets take."""
+        """Return the GPUs of targets."""
         return total_gpus(targets.counts(), self._gpus)
 
     def check(self, given: object, at: str) -> Targets:
-        """Return the targets that an action object returned, once they are known to be allowed.
+        """Return the targets of an action object after checking them.
 
         Args:
-            given: What it returned.
-            at: What to call the action in messages.
+            given: Result of the action object.
+            at: Name of the action in messages.
 
         Raises:
-            TypeError: If it is no ``Targets``, or the target of a pool is no integer.
-            ValueError: If a target is outside the limits of its pool, or of a pool that is not
-                there.
+            TypeError: If it is not ``Targets``, or the target of a pool is not an integer.
+            ValueError: If a target is outside the limits of its pool, or its pool does not exist.
         """
         if not isinstance(given, Targets):
             raise TypeError(
@@ -88,7 +87,7 @@ def gpus_per_pool(fleet: FleetDescription) -> list[int]:
 
 
 def fleet_gpus(targets: Targets, fleet: FleetDescription) -> int:
-    """Return the GPUs that ``targets`` take."""
+    """Return the GPUs of ``targets``."""
     return total_gpus(targets.counts(), gpus_per_pool(fleet))
 
 
@@ -98,7 +97,7 @@ def total_gpus(counts: Iterable[int], gpus: Iterable[int]) -> int:
 
 
 def _checked(count: object, least: int, most: int, pool: str, given: Targets, at: str) -> int:
-    """Return the target of a pool as an ``int``, if it is an integer within the limits."""
+    """Return the target of a pool as ``int``; raise unless it is an integer within limits."""
     if type(count) is int and least <= count <= most:
         return count
     is_integer = isinstance(count, int | np.integer) and not isinstance(count, bool)

@@ -1,4 +1,4 @@
-"""What observation, action and reward objects see: the fleet at a tick, or at an episode's end."""
+"""The view of a tick, or of the end of an episode, for observation, action and reward objects."""
 
 from typing import NamedTuple
 
@@ -17,10 +17,10 @@ class Load(NamedTuple):
     """Load of a fleet at a tick, or at the end of an episode.
 
     Attributes:
-        ttft_ms: Mean time to the first token of the requests that completed since the last tick,
-            0 without any.
+        ttft_ms: Mean time to the first token of the requests that completed since the last tick, 0
+            if none.
         itl_ms: Mean of their mean gaps between tokens, likewise.
-        kv_frac: Share of the KV capacity that the latest passes held, 0..1; mean over pools.
+        kv_frac: Share of the KV capacity used by the latest passes, 0..1; mean over pools.
         batch_frac: Prompt tokens of the latest passes as a share of the token budget, likewise.
     """
 
@@ -31,16 +31,16 @@ class Load(NamedTuple):
 
 
 class TickView:
-    """One moment of an episode; valid until the episode goes on.
+    """The state of an episode at one time; valid until the episode advances.
 
-    Snapshot and load are read when they are asked for, at most once.
+    Snapshot and load are computed on first access.
 
     Attributes:
-        replay: The run, only to be read.
+        replay: The run, read-only.
         now_ms: Simulated time.
-        horizon_ms: When the episode is truncated.
-        targets: Active and starting workers: the targets that change nothing.
-        step: What happened since the previous view; :data:`NOTHING` at the start of an episode.
+        horizon_ms: Time at which the episode is truncated.
+        targets: Active and starting workers, the targets that change nothing.
+        step: Outcome since the previous view; :data:`NOTHING` at the start of an episode.
     """
 
     __slots__ = (
@@ -63,7 +63,7 @@ class TickView:
         step: StepOutcome,
         scales: NDArray[np.float64],
     ) -> None:
-        """Look at a replay that waits at a tick or has ended.
+        """Create the view of a replay that waits at a tick or has ended.
 
         Args:
             replay: See the class, like the next four.
@@ -71,7 +71,7 @@ class TickView:
             horizon_ms: Of the episode.
             targets: Of the fleet.
             step: Of the episode.
-            scales: What the load is measured by, see ``pool_scales.scale_table``.
+            scales: Scales of the load, see ``pool_scales.scale_table``.
         """
         self.replay = replay
         self.now_ms = now_ms
@@ -94,12 +94,12 @@ class TickView:
 
     @property
     def in_flight(self) -> int:
-        """Requests that arrived and did not end yet, wherever they are."""
+        """Requests that have arrived but not ended."""
         return int(self.replay.state.world.clock.in_flight)
 
     @property
     def snapshot(self) -> ScalingSnapshot:
-        """What a planner sees; after the episode, the fleet as it ended."""
+        """Snapshot for planners; after the episode, the final fleet."""
         if self._snapshot is None:
             self._snapshot = self.replay.snapshot or take_snapshot(self.replay.state)
         return self._snapshot

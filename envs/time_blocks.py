@@ -1,4 +1,4 @@
-"""Splits of a fixed workload: blocks of time for each, and windows of episodes in the blocks."""
+"""Splits of a fixed workload into blocks of time and episode windows."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -15,7 +15,7 @@ SPLIT_FRACS: Mapping[Split, tuple[float, float]] = {
     "validation": (0.6, 0.8),
     "test": (0.8, 1.0),
 }
-"""Where the blocks of a fixed workload lie if no others are given, as shares of its duration."""
+"""Default blocks of a fixed workload, as shares of its duration."""
 
 
 def checked_blocks(
@@ -25,11 +25,11 @@ def checked_blocks(
 
     Args:
         blocks: Split -> list of ``[start_s, end_s]``; None for :data:`SPLIT_FRACS`.
-        split: Which one; None for all.
-        duration_s: Of the workload.
+        split: Split to return; None = all.
+        duration_s: Duration of the workload.
 
     Raises:
-        TypeError: If something is not of its type.
+        TypeError: If a value has the wrong type.
         ValueError: If a block is outside the workload, two overlap, or the split has none.
     """
     if blocks is None:
@@ -76,7 +76,7 @@ def checked_blocks(
 def windows_in(
     blocks: Sequence[tuple[float, float]], episode_s: float | None
 ) -> list[tuple[float, float]]:
-    """Return the windows side by side in the blocks; without a length, the blocks.
+    """Return consecutive windows in the blocks; without a length, the blocks.
 
     Raises:
         ValueError: If a block is shorter than a window.

@@ -1,4 +1,4 @@
-"""Many environments stepped in one call: their replays run side by side, on all cores."""
+"""Step many environments in one call, with their replays in parallel on all cores."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, cast
@@ -20,11 +20,11 @@ Step = tuple[Any, float, bool, bool, dict[str, Any]]
 
 
 class ScalingVectorEnv(SyncVectorEnv):
-    """What ``gymnasium.make_vec`` returns for the environments of this package.
+    """Vector environment that ``gymnasium.make_vec`` returns for this package.
 
-    Equal to ``SyncVectorEnv`` of the same environments in every number, observation and info, in
-    every autoreset mode; only faster, because the replays of all environments run in threads while
-    no Python is needed.
+    Its results equal those of ``SyncVectorEnv`` in every number, observation and info, in every
+    autoreset mode. It is faster, because the replays of all environments run in threads without the
+    GIL.
 
         >>> import gymnasium
         >>> import aisim_gym.envs
@@ -52,14 +52,14 @@ class ScalingVectorEnv(SyncVectorEnv):
         """Build the environments.
 
         Args:
-            num_envs: How many, >= 1.
+            num_envs: Number of environments, >= 1.
             autoreset_mode: ``"NextStep"``, ``"SameStep"`` or ``"Disabled"``, or Gymnasium's enum.
-            num_threads: Threads to run the replays in; by default one per core.
+            num_threads: Threads of the replays; by default one per core.
             max_episode_steps: Steps after which an episode is truncated, >= 1; None or -1: never.
-            **arguments: Those of the environment.
+            **arguments: Arguments of the environment.
 
         Raises:
-            TypeError: If an argument is not of its type.
+            TypeError: If an argument has the wrong type.
             ValueError: If an argument is not allowed.
         """
         if check_integer("num_envs", num_envs, ">= 1") < 1:
@@ -76,7 +76,7 @@ class ScalingVectorEnv(SyncVectorEnv):
                 raise ValueError(
                     f"max_episode_steps: got {max_episode_steps}, expected >= 1, or None"
                 )
-        # Building one reads its workload and checks it; the others are copies.
+        # Building one environment reads and checks its workload; the others are copies.
         first = self.env_class(**arguments)
         makers = [lambda: first, *[first.fork] * (num_envs - 1)]
         super().__init__(makers, autoreset_mode=autoreset_mode)
@@ -92,17 +92,17 @@ class ScalingVectorEnv(SyncVectorEnv):
         seed: int | list[int | None] | None = None,
         options: dict[str, Any] | None = None,
     ) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode in every environment, or in those of ``options["reset_mask"]``.
+        """Start an episode in every environment, or in those of ``options["reset_mask"]``.
 
         Args:
-            seed: One for each environment; of an integer, itself and the numbers after it.
+            seed: One per environment; an integer gives consecutive seeds that start with it.
             options: For every environment, see their manual; ``reset_mask``, shape (num_envs,),
-                bool, says which to reset.
+                bool, selects the environments to reset.
 
         Raises:
-            TypeError: If the mask is no array of truth values.
-            ValueError: If there is not one seed per environment, or the mask has another shape or
-                is all false.
+            TypeError: If the mask is not an array of bool.
+            ValueError: If the number of seeds is wrong, or the mask has another shape or is all
+                false.
         """
         seeds = self._seeds(seed)
         chosen = dict(options or {})
@@ -126,13 +126,13 @@ class ScalingVectorEnv(SyncVectorEnv):
 
         Raises:
             ResetNeeded: Before the first reset, and in mode Disabled after an end.
-            TypeError: If an action object returns no targets.
-            ValueError: If there is not one action per environment, or one is not in the action
-                space; names it. No environment has moved then.
-            ReplayError: If a replay breaks; names the environment.
+            TypeError: If an action object does not return targets.
+            ValueError: If the number of actions is wrong, or an action is not in the action space;
+                names the environment. No environment advances.
+            ReplayError: If a replay fails; names the environment.
 
-        After an error of a reward, an observation or a replay some environments have moved and
-        others have not: reset all.
+        After an error of a reward, an observation or a replay, only some environments have
+        advanced: reset all.
         """
         chosen = list(iterate(self.action_space, actions))
         if len(chosen) != self.num_envs:
@@ -145,7 +145,7 @@ class ScalingVectorEnv(SyncVectorEnv):
         if self.autoreset_mode != AutoresetMode.NEXT_STEP:
             ended = []
         going_on = [i for i in range(self.num_envs) if i not in ended]
-        # All are read first: after an answer there is no way back to the tick.
+        # Read all actions first: setting targets cannot be undone.
         targets = [self._env(i).read_action(chosen[i], f"actions[{i}]") for i in going_on]
         drawn = [self._env(i).draw_episode() for i in ended]
         for i, wanted in zip(going_on, targets, strict=True):
@@ -190,7 +190,7 @@ class ScalingVectorEnv(SyncVectorEnv):
     def _begin(
         self, which: Sequence[int], seeds: Sequence[int | None], options: Mapping[str, Any]
     ) -> dict[int, dict[str, Any]]:
-        """Begin episodes, keep their first observations and return their infos."""
+        """Start episodes, store their first observations and return their infos."""
         drawn = [self._env(i).draw_episode(seeds[i], options) for i in which]
         for i, episode in zip(which, drawn, strict=True):
             self._env(i).start_episode(episode)
@@ -213,7 +213,7 @@ class ScalingVectorEnv(SyncVectorEnv):
                 self._batch.replace(i, self._env(i).replay)
         try:
             self._batch.advance_to_tick(which)
-        except ReplayError:  # the others have run; where a dead end is an end, that is all
+        except ReplayError:  # all others have run; a stuck replay ends its episode
             replays = [self._batch.replays[i] for i in which]
             is_stuck = [each.is_stuck for each in replays]
             goes_on = [each.is_waiting or each.is_done for each in replays]
@@ -221,7 +221,7 @@ class ScalingVectorEnv(SyncVectorEnv):
                 raise
 
     def _take_outcome(self, i: int) -> dict[str, Any]:
-        """Keep what a step led to and return its info."""
+        """Store the outcome of a step and return its info."""
         observation, reward, terminated, truncated, info = self._env(i).outcome()
         self._num_steps[i] += 1
         if self._max_steps is not None and self._num_steps[i] >= self._max_steps:

@@ -1,4 +1,4 @@
-"""Wrappers that Gymnasium does not have. Histories are an observation, see ``history``."""
+"""Additional wrappers. For stacked observations see ``history``."""
 
 from typing import Any
 
@@ -12,10 +12,10 @@ from aisim_gym.spec.argument_checks import check_integer
 
 
 class ActionCooldown(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """Keeps the targets for some ticks after an action has moved them.
+    """Keeps the targets for some ticks after an action changes them.
 
-    While it lasts, actions are replaced by the one that changes nothing (``info["action_held"]`` is
-    1), and ``action_masks()`` leaves only that one.
+    Meanwhile, actions are replaced by the one that changes nothing (``info["action_held"]`` is 1),
+    and ``action_masks()`` allows only that action.
 
     Example:
         >>> import gymnasium
@@ -51,12 +51,12 @@ class ActionCooldown(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArg
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode; its first action is free."""
+        """Start an episode; its first action is not held."""
         self._ticks_left = 0
         return super().reset(seed=seed, options=options)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Take the action, or hold the targets."""
+        """Apply the action, or hold the targets."""
         is_held = self._ticks_left > 0
         result = super().step(self._holding_action() if is_held else action)
         info = result[-1]
@@ -65,7 +65,7 @@ class ActionCooldown(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArg
         return result
 
     def action_masks(self) -> NDArray[np.bool_]:
-        """Return which choices are possible now: flat, prefill first."""
+        """Return the mask of currently possible choices, flat over pools, prefill first."""
         masks = self._base.action_masks()
         if self._ticks_left == 0:
             return masks

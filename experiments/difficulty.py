@@ -1,12 +1,12 @@
-"""Measure how hard the scenarios are: the best static fleet, an autoscaler, and chance.
+"""Measure the difficulty of scenarios: best static fleet, autoscaler and random actions.
 
     python experiments/difficulty.py [--only NAME] [--episodes 10] [--out envs/data/difficulty.json]
 
 Every fixed fleet within the limits plays the same validation episodes, and the best by reward is
 kept. The horizontal pod autoscaler is tuned first: each metric with each target of a small grid
 plays the same training episodes, and the best by reward plays the validation episodes. The file is
-written after every scenario, so an interrupted run keeps what it has; scenarios that are in it
-already are measured again only with ``--again``.
+written after every scenario, so an interrupted run keeps its results; scenarios already in it are
+measured again only with ``--again``.
 """
 
 import argparse
@@ -38,21 +38,21 @@ from aisim_gym.report.atomic_file import replace_file
 HPA_METRICS: tuple[Literal["conc", "queue", "kv", "qtok"], ...] = ("conc", "queue", "kv", "qtok")
 
 TARGET_FACTORS = (0.0625, 0.125, 0.25, 0.5, 1.0)
-"""Of the preset target of a metric, in both pools alike."""
+"""Factors on the preset target of a metric, equal in both pools."""
 
 TRAINING = EpisodeSet(choose_by="seed", first=0, episodes=3)
-"""Episodes of the split ``train`` that the autoscaler is tuned on."""
+"""Episodes of the split ``train`` for tuning the autoscaler."""
 
 MapPlayers = Callable[[Callable[[Any], Any], list[Any]], Iterable[Any]]
-"""``map``, or one that works in several processes."""
+"""``map`` or an equivalent for several processes."""
 
 
 class Player(NamedTuple):
-    """Who plays.
+    """A policy with its setting.
 
     Attributes:
         policy: ``static``, ``hpa`` or ``random``.
-        setting: In words.
+        setting: Description of the setting.
         choice: A :class:`StaticFleet`, the fields of a :class:`HpaMetric`, or None.
     """
 
@@ -72,7 +72,7 @@ class Result(NamedTuple):
 
 
 def main() -> None:
-    """Measure the scenarios and write what was found."""
+    """Measure the scenarios and write the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--only", help="measure one scenario, e.g. ChatSteady-v0")
     parser.add_argument("--again", action="store_true", help="also those that are in the file")
@@ -90,7 +90,7 @@ def main() -> None:
         def play_all(play: Callable[[Any], Any], players: list[Any], name: str = name) -> Any:
             return track(pool.map(play, players), name, total=len(players))
 
-        # A pool per scenario: its processes keep environments, and some hold a whole week.
+        # A pool per scenario: its processes keep environments, some with a whole week of traffic.
         with ProcessPoolExecutor(options.processes) as pool:
             measured[name] = measure(scenario.id, options.episodes, play_all)
         with replace_file(options.out) as path:
@@ -98,11 +98,11 @@ def main() -> None:
 
 
 def measure(env_id: str, num_episodes: int, play_all: MapPlayers = map) -> dict[str, Any]:
-    """Return what is reached in a scenario, as plain data.
+    """Return the results of a scenario as plain data.
 
     Args:
-        env_id: Of the scenario.
-        num_episodes: Validation episodes to play, >= 2; fewer where there are fewer.
+        env_id: Id of the scenario.
+        num_episodes: Validation episodes to play, >= 2; at most those of the scenario.
         play_all: Applies a function to every player.
     """
     env = make_env(env_id, "validation")
@@ -153,8 +153,8 @@ def static_players(env: ScalingEnv) -> Iterator[Player]:
 def hpa_players(env: ScalingEnv) -> Iterator[Player]:
     """Yield the autoscaler with every metric and target of the grid.
 
-    Presets that go by the lengths of requests, which change in an episode, are those before the
-    first completion: so that a target is a number that can be given to ``make_policy``.
+    Presets that depend on request lengths use the values before the first completion, so that a
+    target is a constant for ``make_policy``.
     """
     env.reset(options={"episode": 0})
     lengths = LengthMemory()
@@ -173,7 +173,7 @@ def hpa_players(env: ScalingEnv) -> Iterator[Player]:
 
 
 def play(env_id: str, split: str, episodes: EpisodeSet, player: Player) -> Result:
-    """Return the means of one player."""
+    """Return the mean results of one player."""
     env = make_env(env_id, split)
     actor, workers = actor_of(player, env)
     started_s = time.process_time()
@@ -187,7 +187,7 @@ def play(env_id: str, split: str, episodes: EpisodeSet, player: Player) -> Resul
 
 
 def actor_of(player: Player, env: ScalingEnv) -> tuple[Actor, Mapping[str, int]]:
-    """Return who acts, and the workers it starts with where it does not take those of the env."""
+    """Return the actor, and its initial workers if they differ from the environment's."""
     if player.policy == "hpa":
         return EnvPolicy(env, make_policy("hpa", metrics=[player.choice])), {}
     if player.policy == "random":
@@ -198,10 +198,10 @@ def actor_of(player: Player, env: ScalingEnv) -> tuple[Actor, Mapping[str, int]]
 
 
 class RandomActor:
-    """Chooses actions by chance, in the k-th episode always the same."""
+    """Chooses random actions, reproducible per episode number."""
 
     def __init__(self, env: ScalingEnv) -> None:
-        """Act in ``env``."""
+        """Create the actor for ``env``."""
         self._env = env
         self._num_episodes = 0
 
@@ -211,13 +211,13 @@ class RandomActor:
         self._num_episodes += 1
 
     def act(self, observation: Any) -> Any:
-        """Return any action."""
+        """Return a random action."""
         return self._env.action_space.sample()
 
 
 @lru_cache(maxsize=2)
 def make_env(env_id: str, split: str) -> ScalingEnv:
-    """Return the environment of a split; made once, since some generate a whole week."""
+    """Return the cached environment of a split, as some generate a whole week."""
     return unwrap(gymnasium.make(env_id, split=split))
 
 

@@ -2,7 +2,7 @@
 
 ``python experiments/evaluate.py --policy runs/chat-diurnal-ppo`` takes all training seeds in the
 folder, ``--policy runs/chat-diurnal-ppo/seed-1`` one of them; ``--policy`` may be repeated. A
-policy bundle will do as well.
+policy bundle also works.
 """
 
 import sys
@@ -37,7 +37,7 @@ def main(
     ],
     split: Annotated[str, typer.Option(help="Set of episodes.")] = "test",
     episodes: Annotated[
-        int | None, typer.Option(help="How many of it; default: all.", show_default=False)
+        int | None, typer.Option(help="Number of episodes; default: all.", show_default=False)
     ] = None,
     baselines: Annotated[
         str, typer.Option(help="Comma-separated planners; static: every fixed fleet.")
@@ -47,7 +47,7 @@ def main(
         typer.Option(help="Default: runs/evaluation/<name>-<split>.", show_default=False),
     ] = None,
 ) -> None:
-    """Evaluate and write table, rows, summary and picture."""
+    """Evaluate policies and write table, rows, summary and plot."""
     policies = [load_policy(seed) for path in policy for seed in seeds_in(path)]
     chosen = choose_episodes(policies, split, episodes)
     folder = default_folder(policies, split) if out is None else out.expanduser()
@@ -83,7 +83,7 @@ def main(
     write_json(folder / "summary.json", comparison_summary(comparison))
     picture = plot_comparison(comparison, folder / "plots" / "goodput.png", title)
     end_manifest(folder)
-    console.print(f"Written: {folder}, picture {picture}", markup=False, soft_wrap=True)
+    console.print(f"Written: {folder}, plot {picture}", markup=False, soft_wrap=True)
 
 
 if __name__ == "__main__":

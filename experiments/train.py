@@ -1,6 +1,6 @@
 """Train a policy: ``python experiments/train.py --config experiments/configs/smoke.toml --seed 3``.
 
-``--resume RUN`` goes on with an interrupted run. What a run leaves: README.md beside this file.
+``--resume RUN`` continues an interrupted run. README.md in this folder lists the files of a run.
 """
 
 import sys
@@ -18,8 +18,8 @@ from aisim_gym.policies.rl.training_run import finish_run, new_run, resumed_run,
 
 def main(
     config: Annotated[Path | None, typer.Option(help="TOML file of the run.")] = None,
-    seed: Annotated[int, typer.Option(help="Of weights, draws and traffic, >= 0.")] = 1,
-    resume: Annotated[Path | None, typer.Option(help="Folder of a run to go on with.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of weights, draws and traffic, >= 0.")] = 1,
+    resume: Annotated[Path | None, typer.Option(help="Folder of a run to continue.")] = None,
     out: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("runs"),
 ) -> None:
     """Train a policy and write its run folder."""
@@ -47,7 +47,7 @@ def main(
         state = train(run, bars)
     if state is None:
         console.print(
-            f"Interrupted and saved. Go on: python {sys.argv[0]} --resume {run.folder}",
+            f"Interrupted and saved. Continue: python {sys.argv[0]} --resume {run.folder}",
             markup=False,
             soft_wrap=True,
         )

@@ -1,4 +1,4 @@
-"""Planners: one file each, its public source named, its parameters a Pydantic model.
+"""Planners, one per file, with public sources and Pydantic models of their parameters.
 
 ======================  ====================================  =============
 name                    class                                 policies.md
@@ -41,7 +41,7 @@ _NEEDS_GYMNASIUM = ("EnvPolicy", "EpisodeResult", "run_policy_in_env")
 
 
 def __getattr__(name: str) -> object:
-    """Load what needs Gymnasium on first use, so that planners run in a replay without it."""
+    """Import names that need Gymnasium on first use; planners run in a replay without it."""
     if name not in _NEEDS_GYMNASIUM:
         raise AttributeError(f"module 'aisim_gym.policies' has no attribute {name!r}")
     from aisim_gym.policies import env_runner

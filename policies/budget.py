@@ -1,6 +1,6 @@
-"""What a fleet may grow to: workers per pool and GPUs together (policies.md §0.4, §2.9).
+"""Limits on targets: workers per pool and total GPUs (policies.md §0.4, §2.9).
 
-Applied last by every planner, so that no rule needs limits of its own.
+Every planner applies them last, so that no rule needs its own limits.
 """
 
 import math
@@ -18,7 +18,7 @@ from aisim_gym.replay import (
 
 @dataclass(frozen=True)
 class FleetBudget:
-    """Bounds on targets, and how targets are brought inside.
+    """Bounds on targets, and the clamping to them.
 
     Attributes:
         limits: Workers per pool and GPUs of the fleet.
@@ -31,7 +31,7 @@ class FleetBudget:
     prefill_gpus: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse limits that not even the smallest fleet keeps (§2.9)."""
+        """Raise if even the smallest fleet violates the limits (§2.9)."""
         smallest = self._least("decode") * self.decode_gpus
         if self.prefill_gpus is not None:
             smallest += self._least("prefill") * self.prefill_gpus
@@ -53,10 +53,10 @@ class FleetBudget:
         )
 
     def clamp_pair(self, prefill: int, decode: int) -> tuple[int, int]:
-        """Return both targets inside the limits.
+        """Return both targets, clamped to the limits.
 
-        Over the GPU ceiling prefill shrinks in proportion and decode gets what is left, as in the
-        reference (§2.9).
+        Over the GPU ceiling, prefill shrinks in proportion and decode gets the remaining GPUs, as
+        in the reference (§2.9).
         """
         assert self.prefill_gpus is not None
         prefill = self._clamp_workers("prefill", prefill)
@@ -72,7 +72,7 @@ class FleetBudget:
         return prefill, self._clamp_workers("decode", left // self.decode_gpus)
 
     def clamp_single(self, workers: int) -> int:
-        """Return the target of an aggregated fleet inside the limits."""
+        """Return the target of an aggregated fleet, clamped to the limits."""
         workers = self._clamp_workers("decode", workers)
         if self.limits.max_gpus is None:
             return workers
@@ -85,13 +85,13 @@ class FleetBudget:
         decode: int | None,
         next_tick_ms: float | None,
     ) -> ScalingDecision:
-        """Return a decision for the wanted targets, clamped; a target that changes nothing is None.
+        """Return a decision for the desired targets, clamped; an unchanged target is None.
 
         Args:
-            snapshot: What the wishes are based on.
-            prefill: Wanted prefill workers, None to hold them; ignored for an aggregated fleet.
-            decode: Wanted decode or aggregated workers, None to hold them.
-            next_tick_ms: Next tick.
+            snapshot: Snapshot of the tick.
+            prefill: Desired prefill workers, None to hold them; ignored for an aggregated fleet.
+            decode: Desired decode or aggregated workers, None to hold them.
+            next_tick_ms: Time of the next tick.
         """
         prefill_now = snapshot.prefill.num_non_draining
         decode_now = snapshot.decode.num_non_draining

@@ -1,4 +1,4 @@
-"""Planners against environments: a snapshot goes in, an action of the environment comes out."""
+"""Run planners in environments, converting snapshots to actions."""
 
 from typing import Any, NamedTuple, Protocol
 
@@ -15,9 +15,9 @@ class EpisodeResult(NamedTuple):
     Attributes:
         total_reward: Sum of all rewards.
         num_steps: Steps taken.
-        terminated: Whether the workload was finished.
+        terminated: Whether all requests have ended.
         truncated: Whether the horizon or a step limit came first.
-        info: What the last step told.
+        info: Info of the last step.
     """
 
     total_reward: float
@@ -31,26 +31,26 @@ class Actor(Protocol):
     """Chooses the actions of an episode."""
 
     def reset(self, seed: int | None = None) -> None:
-        """Begin an episode, after the environment has."""
+        """Start an episode, after the reset of the environment."""
         ...
 
     def act(self, observation: Any) -> Any:
-        """Return an action for what the environment shows."""
+        """Return an action for an observation."""
         ...
 
 
 class EnvPolicy:
-    """Lets a planner choose the actions of an environment.
+    """An actor that uses a planner.
 
-    The planner sees ``env.unwrapped.snapshot`` at every tick of the environment, whenever it asked
-    to be called next; one that asked for no more ticks is not called again and its fleet stays. To
-    get exactly the decisions of ``Replay.run``, give the environment the planner's tick length.
-    A target that the action space cannot express becomes the nearest one that it can; with delta
-    actions it is approached step by step.
+    The planner receives ``env.unwrapped.snapshot`` at every tick of the environment, regardless of
+    its requested next tick. A planner that requests no more ticks is not called again, and the
+    fleet stays as it is. To get exactly the decisions of ``Replay.run``, use the planner's tick
+    length in the environment. A target outside the action space becomes the nearest one; delta
+    actions approach it step by step.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], policy: ScalingPolicy) -> None:
-        """Wrap ``policy`` for ``env``, which may be wrapped itself.
+        """Create an actor for ``env``, possibly wrapped.
 
         Raises:
             TypeError: If the environment is not one of this package.
@@ -61,15 +61,15 @@ class EnvPolicy:
         self._wanted: Targets | None = None
 
     def reset(self, seed: int | None = None) -> None:
-        """Prepare the planner for an episode; ``seed`` is told to it."""
+        """Reset the planner with ``seed``."""
         self._policy.reset(self._env.fleet_description, seed)
         self._is_asked = True
         self._wanted = None
 
     def act(self, observation: Any = None) -> Any:
-        """Return the action for the tick at which the environment waits.
+        """Return the action for the current tick of the environment.
 
-        The planner looks at the snapshot there; ``observation`` is not used.
+        The planner reads the snapshot; ``observation`` is not used.
         """
         view = self._env.view
         if self._wanted is None:
@@ -93,8 +93,8 @@ def run_policy_in_env(
     Args:
         env: An environment of this package, possibly wrapped.
         policy: Any planner.
-        seed: For ``env.reset`` and for the policy.
-        options: For ``env.reset``.
+        seed: Seed for ``env.reset`` and for the policy.
+        options: Options for ``env.reset``.
 
     Raises:
         TypeError: If the environment is not one of this package.
@@ -113,9 +113,9 @@ def play_episode(
 
     Args:
         env: Any environment.
-        actor: Who chooses the actions.
-        seed: For ``env.reset`` and for the actor.
-        options: For ``env.reset``.
+        actor: Chooses the actions.
+        seed: Seed for ``env.reset`` and for the actor.
+        options: Options for ``env.reset``.
     """
     observation, info = env.reset(seed=seed, options=options)
     actor.reset(seed)
@@ -132,7 +132,7 @@ def unwrap(env: gymnasium.Env[Any, Any]) -> ScalingEnv:
     """Return the environment below its wrappers.
 
     Raises:
-        TypeError: If it is not one of this package.
+        TypeError: If the environment is not one of this package.
     """
     if not isinstance(env.unwrapped, ScalingEnv):
         raise TypeError(f"env: got {env}, expected an environment of aisim_gym.envs")
@@ -140,7 +140,7 @@ def unwrap(env: gymnasium.Env[Any, Any]) -> ScalingEnv:
 
 
 def _changed(wanted: Targets, decision: ScalingDecision) -> Targets:
-    """Return the targets after a decision; what it leaves open stays as it is."""
+    """Return the targets after a decision; None keeps a target."""
     prefill, decode = wanted
     if decision.target_prefill is not None and prefill is not None:
         prefill = int(decision.target_prefill)

@@ -54,7 +54,7 @@ class HpaMetric(SpecModel):
     prefill_target: F64 | None = Field(
         default=None,
         gt=0,
-        description="Wanted value per prefill worker, > 0; null = the preset of the metric: conc "
+        description="Target value per prefill worker, > 0; null = the preset of the metric: conc "
         "1.0 x slots, queue 2, kv 0.5, qtok 0.25 x token budget; lam: role not scaled by it",
     )
     decode_target: F64 | None = Field(
@@ -64,7 +64,7 @@ class HpaMetric(SpecModel):
     )
 
     def target(self, view: RoleView, role: Role) -> float | None:
-        """Return the wanted value per worker; None for a metric without one."""
+        """Return the target value per worker; None for a metric without one."""
         given = self.prefill_target if role == "prefill" else self.decode_target
         if given is not None or self.name == "lam":
             return given
@@ -80,7 +80,7 @@ class HpaParameters(SpecModel):
     """Parameters of :class:`HpaPolicy`; names follow Kubernetes."""
 
     metrics: tuple[HpaMetric, ...] = Field(
-        default=(HpaMetric(),), min_length=1, description="The largest recommendation counts"
+        default=(HpaMetric(),), min_length=1, description="Metrics; the largest recommendation wins"
     )
     tolerance_up: F64 = Field(default=0.1, ge=0, description="Ratio above 1 that is tolerated")
     tolerance_down: F64 = Field(default=0.1, ge=0, description="Ratio below 1 that is tolerated")
@@ -111,11 +111,11 @@ class HpaParameters(SpecModel):
 
 
 class HpaPolicy:
-    """Keeps the mean of a metric near its target, role by role.
+    """Keeps the mean of a metric near its target, separately for each role.
 
     Source: policies.md §3; ``make_policy("hpa")`` is the project's preset. As in Kubernetes, the
-    size found at the first evaluation counts as a recommendation, so that nothing is removed
-    before the stabilisation window has passed once.
+        size at the first evaluation counts as a recommendation, so that no worker is removed before
+        the first stabilisation window has passed.
 
     Example:
         >>> from aisim_gym.policies import HpaPolicy
@@ -147,7 +147,7 @@ class HpaPolicy:
         return self._period_ms
 
     def on_tick(self, snapshot: ScalingSnapshot) -> ScalingDecision:
-        """Return new targets if an evaluation is due; on ticks in between everything is held."""
+        """Return new targets if an evaluation is due; hold the fleet on other ticks."""
         self._lengths.update(snapshot.traffic)
         views = [scaler.observer.observe(snapshot, self._lengths) for scaler in self._scalers]
         if snapshot.now_ms < self._due_ms - DUE_SLACK_MS:
@@ -181,7 +181,7 @@ class _RoleScaler:
         )
 
     def want(self, view: RoleView, snapshot: ScalingSnapshot) -> int | None:
-        """Return the target before the budget of the fleet, None to hold."""
+        """Return the target before clamping to the budget, None to hold."""
         now_s, current = snapshot.now_ms / 1000.0, view.num_non_draining
         if self._stabilizer.is_empty:
             self._stabilizer.record(now_s, current)
@@ -200,7 +200,7 @@ class _RoleScaler:
         for metric in self._parameters.metrics:
             target = metric.target(view, self.observer.role)
             if target is None:
-                continue  # an external metric that is not meant for this role
+                continue  # an external metric without a target for this role
             if metric.name == "lam":
                 traffic = snapshot.traffic
                 rate_rps = traffic.num_req / traffic.duration_s if traffic.duration_s > 0.0 else 0.0

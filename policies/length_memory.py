@@ -1,4 +1,4 @@
-"""Mean request lengths that a planner goes by (policies.md §0.2)."""
+"""Mean request lengths for planners (policies.md §0.2)."""
 
 import math
 
@@ -9,7 +9,7 @@ PRESET_OUTPUT_TOKENS = 128.0
 
 
 class LengthMemory:
-    """Remembers the mean lengths of the last window in which a request completed.
+    """Stores the mean lengths of the last window in which a request completed.
 
     Attributes:
         input_tokens: Mean prompt; 1024 before the first completion.
@@ -22,7 +22,7 @@ class LengthMemory:
         self.output_tokens = PRESET_OUTPUT_TOKENS
 
     def update(self, traffic: TrafficStatistics) -> None:
-        """Take over the means of a window, unless nothing completed in it."""
+        """Store the means of a window, unless no request completed in it."""
         means = (traffic.avg_isl, traffic.avg_osl)
         if traffic.shape_count > 0 and all(map(math.isfinite, means)):
             self.input_tokens, self.output_tokens = means

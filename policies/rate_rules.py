@@ -1,4 +1,4 @@
-"""How fast a target may change, as Kubernetes' scaling policies say it (policies.md §3.5).
+"""Limits on the rate of change of a target, as in Kubernetes' scaling policies (policies.md §3.5).
 
 Source: kubernetes/kubernetes, ``pkg/controller/podautoscaler/horizontal.go``.
 """
@@ -13,7 +13,7 @@ from aisim_gym.spec.scalars import F64
 
 
 class RateRule(SpecModel):
-    """A largest change per period."""
+    """A maximum change per period."""
 
     kind: Literal["Percent", "Pods"] = Field(description="Relative or absolute change")
     value: F64 = Field(gt=0, description="Largest change: percent, or workers, > 0")
@@ -26,7 +26,7 @@ class RateRules(SpecModel):
     rules: tuple[RateRule, ...] = Field(min_length=1, description="Rules, at least one")
     select: Literal["Max", "Min", "Disabled"] = Field(
         default="Max",
-        description="Which rule counts: the one that allows the largest change, the smallest, "
+        description="Rule that applies: the one that allows the largest change, the smallest, "
         "or no change at all in this direction",
     )
 
@@ -35,12 +35,12 @@ class ChangeLog:
     """The changes that a planner has emitted for one role."""
 
     def __init__(self, longest_period_s: float) -> None:
-        """Start without changes; those older than ``longest_period_s`` are forgotten."""
+        """Create an empty log; changes older than ``longest_period_s`` are dropped."""
         self._longest_s = longest_period_s
         self._changes: list[tuple[float, int]] = []
 
     def record(self, now_s: float, change: int) -> None:
-        """Remember that the target changed by ``change`` workers."""
+        """Record a change of the target by ``change`` workers."""
         self._changes = [item for item in self._changes if item[0] > now_s - self._longest_s]
         self._changes.append((now_s, change))
 
@@ -52,7 +52,7 @@ class ChangeLog:
 def limit_change(
     wanted: int, current: int, now_s: float, up: RateRules, down: RateRules, log: ChangeLog
 ) -> int:
-    """Return ``wanted``, moved towards ``current`` as far as the rules demand (§3.5)."""
+    """Return ``wanted``, moved towards ``current`` as far as the rules require (§3.5)."""
     if wanted > current:
         return min(wanted, highest_allowed(current, now_s, up, log))
     if wanted < current:

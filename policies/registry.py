@@ -1,4 +1,4 @@
-"""The planners by name."""
+"""Registry of the planners."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -25,7 +25,7 @@ def make_policy(name: str, **parameters: Any) -> ScalingPolicy:
         **parameters: Its parameters; the defaults are the project's presets.
 
     Raises:
-        ValueError: If there is no such planner.
+        ValueError: If the planner does not exist.
         SpecError: If a parameter is unknown or not valid.
     """
     if name not in POLICIES:

@@ -1,4 +1,4 @@
-"""From a metric to a number of workers, as the Kubernetes HPA computes it (policies.md §3.2, §3.3).
+"""Compute a number of workers from a metric, as the Kubernetes HPA does (policies.md §3.2, §3.3).
 
 Source: kubernetes/kubernetes, ``pkg/controller/podautoscaler/replica_calculator.go``.
 """
@@ -10,16 +10,16 @@ from aisim_gym.policies.rounding import CEIL_SLACK, ceil_tol
 
 
 class Tolerance(NamedTuple):
-    """How far the ratio of a metric to its target may be from 1 before anything happens.
+    """Tolerated deviation from 1 of the ratio of a metric to its target.
 
-    A ratio exactly on the bound is tolerated, whatever its last bit: 1.1 is within 0.1.
+    A ratio on the bound is tolerated despite rounding: 1.1 is within 0.1.
     """
 
     up: float = 0.1
     down: float = 0.1
 
     def covers(self, ratio: float) -> bool:
-        """Return whether a ratio is near enough to 1."""
+        """Return whether a ratio is within the tolerance."""
         return 1.0 - self.down - CEIL_SLACK <= ratio <= 1.0 + self.up + CEIL_SLACK
 
 
@@ -30,16 +30,16 @@ def recommend_from_workers(
     target: float,
     tolerance: Tolerance,
 ) -> int | None:
-    """Return the workers at which the mean of a per-worker metric would meet its target (§3.2).
+    """Return the workers at which the mean of a per-worker metric meets its target (§3.2).
 
-    Workers without a value count as on target when the others ask for fewer, and as idle when they
-    ask for more; they never turn the direction around.
+    Workers without a value count as on target when scaling down, and as idle when scaling up; they
+    never reverse the direction.
 
     Args:
-        values: Metric of each active worker that has one.
-        num_missing: Workers that have none: silent or starting.
+        values: Metric of each active worker that reports it.
+        num_missing: Number of workers without a value, silent or starting.
         current: Non-draining workers.
-        target: Wanted value per worker, > 0.
+        target: Target value per worker, > 0.
         tolerance: Ratios that change nothing.
 
     Returns:
@@ -67,12 +67,12 @@ def recommend_from_workers(
 def recommend_from_total(
     total: float, current: int, target: float, tolerance: Tolerance
 ) -> int | None:
-    """Return the workers among which a metric of the whole fleet meets its target (§3.3).
+    """Return the number of workers at which a fleet-wide metric meets its target per worker (§3.3).
 
     Args:
         total: Metric of the whole fleet.
         current: Non-draining workers.
-        target: Wanted value per worker, > 0.
+        target: Target value per worker, > 0.
         tolerance: Ratios that change nothing.
 
     Returns:
@@ -88,7 +88,7 @@ def recommend_from_total(
 def combine_recommendations(recommendations: Sequence[int | None], current: int) -> int | None:
     """Return the largest recommendation of several metrics (§3.3).
 
-    None, to hold, if there is none at all, or if one is missing and the others would scale down.
+    Return None, to hold, if there is none, or if one is missing and the others scale down.
     """
     known = [value for value in recommendations if value is not None]
     if not known or (len(known) < len(recommendations) and max(known) < current):

@@ -1,7 +1,7 @@
-"""What a planner reads about one role at a tick (policies.md §0.2, §0.3).
+"""Signals of one role at a tick, for planners (policies.md §0.2, §0.3).
 
-Metrics are those of single passes and may be absent from a snapshot; a record stays valid until a
-newer one arrives or its worker leaves the active set.
+Metrics describe single passes and may be missing in a snapshot; a record stays valid until a newer
+one arrives or its worker leaves the active set.
 """
 
 import math
@@ -23,14 +23,14 @@ Role = Literal["prefill", "decode", "agg"]
 
 
 class WorkerSignals(NamedTuple):
-    """One active worker; counts are sums over its ranks, KV shares are those of its fullest rank.
+    """Signals of an active worker; counts are sums over ranks, KV shares those of the fullest rank.
 
     Attributes:
         queue: Requests queued in the engine.
         conc: Requests running or queued.
         qtok: Tokens queued: prompts (prefill, agg) or KV to come back (decode).
         kv: Share of the KV pool in use, 0..1.
-        kv_all: The same with queued requests counted in, may exceed 1; ``kv`` for prefill.
+        kv_all: The same including queued requests, may exceed 1; equals ``kv`` for prefill.
         prefill_rate_tps: Prompt tokens per second of its latest pass, 0 after an idle second.
         decode_rate_tps: Output tokens per second of its latest pass, likewise.
     """
@@ -50,8 +50,8 @@ class RoleView:
 
     Attributes:
         num_active: Workers that take requests.
-        num_starting: Workers that will.
-        num_draining: Workers that finish what they have.
+        num_starting: Workers that are starting up.
+        num_draining: Workers that only finish their requests.
         workers: Active workers with a valid record, by id.
         slots: Requests that a full worker holds.
         max_batched_tokens: Token budget of a pass.
@@ -66,7 +66,7 @@ class RoleView:
 
     @property
     def num_non_draining(self) -> int:
-        """Active and starting workers: what targets are compared with."""
+        """Active and starting workers, comparable with targets."""
         return self.num_active + self.num_starting
 
     @property
@@ -76,13 +76,13 @@ class RoleView:
 
 
 class RoleObserver:
-    """Follows one role over a run."""
+    """Tracks one role over a run."""
 
     def __init__(self, role: Role, description: RoleDescription) -> None:
-        """Start without records.
+        """Create an observer without records.
 
         Args:
-            role: Decides which metrics make up a signal.
+            role: Role, which selects the metrics of a signal.
             description: Capacity of a worker.
         """
         self.role: Role = role
@@ -126,7 +126,7 @@ class RoleObserver:
         )
 
     def _rank_signals(self, fpm: ForwardPassMetrics) -> WorkerSignals:
-        """Return the table of §0.2 for one record."""
+        """Return the signals of one record (table of §0.2)."""
         max_kv = self._description.max_kv_tokens / self._description.dp_size
         prefill_kv = prefill_kv_tokens(fpm)
         prefill_conc = fpm.num_prefill_requests + fpm.num_queued_prefill
@@ -166,7 +166,7 @@ class RoleObserver:
         )
 
     def _slots(self, lengths: LengthMemory) -> float:
-        """Return the requests a full worker holds, all its ranks together (§0.2)."""
+        """Return the requests that a full worker holds, over all ranks (§0.2)."""
         capacity = self._description
         if self.role == "prefill":
             fit = capacity.max_batched_tokens / max(1.0, lengths.input_tokens)
@@ -177,7 +177,7 @@ class RoleObserver:
 
 
 def make_observers(fleet: FleetDescription) -> list[RoleObserver]:
-    """Return an observer per role: prefill then decode, or the aggregated pool alone."""
+    """Return an observer per role: prefill and decode, or only the aggregated pool."""
     if fleet.prefill is None:
         return [RoleObserver("agg", fleet.decode)]
     return [RoleObserver("prefill", fleet.prefill), RoleObserver("decode", fleet.decode)]

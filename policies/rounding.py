@@ -1,4 +1,4 @@
-"""Rounding that float noise does not tip over (policies.md §0.4, §1)."""
+"""Rounding that is robust to float noise (policies.md §0.4, §1)."""
 
 import math
 
@@ -6,7 +6,7 @@ CEIL_SLACK = 1e-9
 
 
 def ceil_tol(value: float) -> int:
-    """Return the ceiling of ``value``, where 3.0000000001 is 3 and not 4 (§0.4)."""
+    """Return the ceiling of ``value`` with a tolerance: 3.0000000001 gives 3 (§0.4)."""
     return math.ceil(value - CEIL_SLACK)
 
 

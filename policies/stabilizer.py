@@ -2,15 +2,15 @@
 
 
 class Stabilizer:
-    """Goes up to the lowest and down to the highest of the recent recommendations.
+    """Rises to the lowest and falls to the highest of the recent recommendations.
 
-    A window includes its edge: with 300 s, one of exactly 300 s ago still counts (the table of §20
-    was made so; Kubernetes forgets it at that moment).
+    A window includes its edge: with 300 s, a recommendation exactly 300 s ago still counts, as in
+    the table of §20; Kubernetes drops it at that time.
     Source: Kubernetes, horizontal pod autoscaler, ``stabilizeRecommendationWithBehaviors``.
     """
 
     def __init__(self, up_s: float, down_s: float) -> None:
-        """Start without recommendations.
+        """Create a stabilizer without recommendations.
 
         Args:
             up_s: Window that a rise must last, seconds.
@@ -22,11 +22,11 @@ class Stabilizer:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing has been recommended yet."""
+        """Whether there is no recommendation yet."""
         return not self._recommendations
 
     def record(self, now_s: float, recommendation: int) -> None:
-        """Remember a recommendation; those that left both windows are forgotten."""
+        """Record a recommendation and drop those older than both windows."""
         oldest_s = now_s - max(self._up_s, self._down_s)
         self._recommendations = [item for item in self._recommendations if item[0] >= oldest_s]
         self._recommendations.append((now_s, recommendation))
@@ -39,7 +39,7 @@ class Stabilizer:
         return min(max(current, low), high)
 
     def _recent(self, now_s: float, window_s: float, recommendation: int) -> list[int]:
-        """Return the recommendations of a window; one of 0 s holds nothing back."""
+        """Return the recommendations of a window; a window of 0 s has no effect."""
         if window_s == 0.0:
             return [recommendation]
         return [n for at_s, n in self._recommendations if at_s >= now_s - window_s]

@@ -1,4 +1,4 @@
-"""Fixed fleets: the baselines every planner must beat (policies.md §1).
+"""Fixed fleets, the baselines of all planners (policies.md §1).
 
 ``StaticPolicy`` holds one split, ``StaticFromRatio`` derives it from a number of GPUs, ``Schedule``
 changes it at given times.
@@ -42,7 +42,7 @@ class StaticParameters(SpecModel):
 
 
 class StaticPolicy:
-    """Scales once, at time 0, and then never again.
+    """Scales once, at time 0.
 
     Source: policies.md §1. A split beyond the fleet's limits is clamped to them, with a warning.
 
@@ -60,7 +60,7 @@ class StaticPolicy:
         """Prepare for a run.
 
         Raises:
-            ValueError: If the split is one for the other topology.
+            ValueError: If the split is for the other topology.
         """
         split = self.parameters
         self._budget = FleetBudget.of(fleet)
@@ -79,7 +79,7 @@ class StaticPolicy:
         _warn_if_clamped("static", self._budget, self._targets)
 
     def initial_tick_ms(self) -> float:
-        """Return 0: the split holds from the start, apart from the time workers need to start."""
+        """Return 0: the split applies from the start, apart from startup times."""
         return 0.0
 
     def on_tick(self, snapshot: ScalingSnapshot) -> ScalingDecision:
@@ -99,7 +99,7 @@ class RatioParameters(SpecModel):
 
 
 class StaticFromRatio:
-    """Splits a number of GPUs between prefill and decode, then behaves like ``StaticPolicy``.
+    """Splits GPUs between prefill and decode, then behaves like ``StaticPolicy``.
 
     Source: policies.md §1. An aggregated fleet gets all the GPUs.
     """
@@ -112,7 +112,7 @@ class StaticFromRatio:
         """Prepare for a run.
 
         Raises:
-            ValueError: If the GPUs do not suffice for a worker per pool.
+            ValueError: If there are too few GPUs for a worker per pool.
         """
         total, decode_gpus = self.parameters.total_gpus, fleet.decode.gpus_per_worker
         keep_ticking = self.parameters.keep_ticking
@@ -161,7 +161,7 @@ class ScheduleParameters(SpecModel):
 
 
 class Schedule:
-    """Changes the fleet at given times: each entry holds from the first tick at or after its time.
+    """Changes the fleet at given times; an entry applies from the first tick at or after its time.
 
     Source: policies.md §1. Ticks come at the times of the entries and once per tick length.
 
@@ -183,15 +183,15 @@ class Schedule:
             _warn_if_clamped("schedule", self._budget, (prefill, decode))
 
     def initial_tick_ms(self) -> float:
-        """Return the time of the first entry, or one tick length if that is sooner."""
+        """Return the time of the first entry, or one tick length if earlier."""
         return min(self.parameters.entries[0][0] * 1000.0, self._tick_ms)
 
     def on_tick(self, snapshot: ScalingSnapshot) -> ScalingDecision:
-        """Return the entry that holds now."""
+        """Return the current entry."""
         now_ms = snapshot.now_ms
         prefill: int | None = None
         decode: int | None = None
-        entry_ms = math.inf  # of the next entry
+        entry_ms = math.inf  # time of the next entry
         for at_s, entry_prefill, entry_decode in self.parameters.entries:
             if at_s * 1000.0 > now_ms:
                 entry_ms = at_s * 1000.0

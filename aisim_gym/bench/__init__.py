@@ -1,5 +1,5 @@
-"""How fast this package is: against the reference, against itself, and as fleets and runs grow.
+"""Benchmarks: against the reference, against itself, and for growing fleets and runs.
 
-``aisim-gym bench`` runs the sections that :mod:`aisim_gym.bench.sections` lists.
-``docs/benchmarks.md`` says what each of them measures and what both sides of a comparison cover.
+``aisim-gym bench`` runs the sections listed in :mod:`aisim_gym.bench.sections`.
+``docs/benchmarks.md`` describes what each measures and what both sides of a comparison include.
 """

@@ -1,4 +1,4 @@
-"""Sections ``scenarios`` and ``mooncake``: the same run by the reference and by us, in turns."""
+"""Sections ``scenarios`` and ``mooncake``: runs by the reference and by us, alternating."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -14,7 +14,7 @@ PASS_BY_PASS = "pass by pass"
 NO_REFERENCE = "no reference: name an interpreter that has it with --reference"
 
 SHORT_REQUESTS = 6_000
-"""The largest scenario of a short run."""
+"""Largest scenario of a short run."""
 
 EACH_SCENARIO = Target(8.0, is_floor=True, of_ratio=True)
 ALL_SCENARIOS = Target(20.0, is_floor=True)
@@ -22,7 +22,7 @@ MOONCAKE = Target(15.0, is_floor=True, of_ratio=True)
 
 
 def measure_scenarios(options: BenchOptions) -> Iterator[Measurement | Skipped]:
-    """Yield the recorded scenarios, each against the reference and against itself."""
+    """Yield the recorded scenarios, each against the reference and pass by pass."""
     ratios = []
     cases = read_scenarios()
     if options.is_short:
@@ -58,10 +58,10 @@ def measure_mooncake(options: BenchOptions) -> Iterator[Measurement | Skipped]:
 def measure_case(case: BenchCase, options: BenchOptions, target: Target) -> Iterator[Measurement]:
     """Yield a case against the reference (or alone), and against our run pass by pass.
 
-    Every run's summary is compared with what is recorded, or else with that of our first run.
+    Every run's summary is compared with the recorded one, or else with that of our first run.
 
     Raises:
-        WrongResultError: If one differs.
+        WrongResultError: If a summary differs.
     """
     runs: dict[str, Callable[[], TimedRun]] = {"ours": partial(run_ours, case)}
     if options.reference is not None:
@@ -88,7 +88,7 @@ def measure_case(case: BenchCase, options: BenchOptions, target: Target) -> Iter
             target if other == REFERENCE else None,
             details,
         )
-        details = {}  # once is enough
+        details = {}  # report details once
 
 
 def _times_ms(runs: Sequence[TimedRun]) -> tuple[float, ...]:

@@ -1,4 +1,4 @@
-"""Measuring several things in turns, so that whatever slows the machine slows all of them."""
+"""Alternate measurements, so that load on the machine affects all of them."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -8,14 +8,14 @@ Result = TypeVar("Result")
 
 
 def alternate(runs: Mapping[str, Callable[[], Result]], repeats: int) -> dict[str, list[Result]]:
-    """Call all of ``runs`` in their order, ``repeats`` times.
+    """Call all of ``runs`` in order, ``repeats`` times.
 
     Args:
-        runs: What to call, by name.
+        runs: Callables by name.
         repeats: Rounds, >= 1.
 
     Returns:
-        What each returned, round by round.
+        Results of each callable, per round.
     """
     results: dict[str, list[Result]] = {name: [] for name in runs}
     for _ in range(repeats):
@@ -25,7 +25,7 @@ def alternate(runs: Mapping[str, Callable[[], Result]], repeats: int) -> dict[st
 
 
 def seconds(call: Callable[[], object]) -> float:
-    """Return how long a call takes."""
+    """Return the duration of a call in seconds."""
     started_s = time.perf_counter()
     call()
     return time.perf_counter() - started_s

@@ -1,4 +1,4 @@
-"""Section ``batch``: many worlds advanced by one call on two cores, against one after the other."""
+"""Section ``batch``: many worlds advanced by one call on two cores, against sequential calls."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +21,7 @@ BATCH = Target(1.7, is_floor=True, of_ratio=True)
 
 
 def make_replays() -> list[Replay]:
-    """Return the worlds of the environment benchmark, each with requests of its own."""
+    """Return the worlds of the environment benchmark, each with its own requests."""
     from aisim_gym.envs.fleet_choice import choose_fleet
 
     spec = ReplaySpec.from_data(
@@ -50,12 +50,12 @@ def make_replays() -> list[Replay]:
 
 
 def fixed_targets() -> NDArray[np.int64]:
-    """Return shape (ticks, worlds, 2): the workers wanted per pool, at every tick."""
+    """Return the target workers per pool at every tick, shape (ticks, worlds, 2)."""
     return np.random.default_rng(1).integers(1, 9, (NUM_TICKS, NUM_WORLDS, 2))
 
 
 def run_singles(replays: Sequence[Replay]) -> float:
-    """Return how long it takes to advance one world after the other, tick by tick, in seconds."""
+    """Return the seconds taken to advance the worlds one by one, tick by tick."""
     started_s = time.perf_counter()
     for replay in replays:
         replay.advance_to_tick()
@@ -67,10 +67,10 @@ def run_singles(replays: Sequence[Replay]) -> float:
 
 
 def run_batch(make_batch: Any, replays: Sequence[Replay]) -> float:
-    """Return how long it takes to advance all worlds together, in seconds.
+    """Return the seconds taken to advance all worlds together.
 
     Args:
-        make_batch: :class:`~aisim_gym.replay.ReplayBatch`, or what works like it.
+        make_batch: :class:`~aisim_gym.replay.ReplayBatch`, or a class with the same interface.
         replays: The worlds.
     """
     started_s = time.perf_counter()

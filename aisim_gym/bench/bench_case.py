@@ -1,4 +1,4 @@
-"""A workload and a fleet that both we and the reference can run, and what must come of it."""
+"""A workload and a fleet that the reference and this package can run, and the expected result."""
 
 import gzip
 import json
@@ -21,18 +21,18 @@ from aisim_gym.spec.reference_arguments import replay_spec_from_reference_argume
 from aisim_gym.workload import RequestTable, read_mooncake
 
 NO_CAPTURE = {"capture_per_request": False, "capture_planner_details": False}
-"""Keep nothing but what the summary needs: that is what is measured."""
+"""Capture only what the summary needs."""
 
 MOONCAKE_WORKERS, MOONCAKE_BLOCK_SIZE, MOONCAKE_TICK_MS = 8, 512, 5000.0
 
 
 class TimedRun(NamedTuple):
-    """One run of a case, by whoever.
+    """One timed run of a case.
 
     Attributes:
-        seconds: The time that is compared.
+        seconds: The compared time.
         details: Other times of the same run, ms, by name.
-        summary: What came of it.
+        summary: Summary of the run.
     """
 
     seconds: float
@@ -41,7 +41,7 @@ class TimedRun(NamedTuple):
 
 
 class WrongResultError(AisimError, RuntimeError):
-    """A run that was timed gave another result than it must: its time means nothing."""
+    """A timed run gave a wrong result, so its time is meaningless."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ class BenchCase:
         requests: The workload.
         ticks: None without a planner; ``{"every_ms": …}``, or ``{"initial_tick_ms": …,
             "decisions": […]}``, as ``reference_worker.py`` takes them.
-        write_trace: Writes the workload to a file that the reference reads.
-        summary: What must come of it, None if that is not known.
+        write_trace: Writes the workload to a file for the reference.
+        summary: Expected summary, None if unknown.
     """
 
     name: str
@@ -114,22 +114,22 @@ class BenchCase:
 
     @cached_property
     def spec(self) -> ReplaySpec:
-        """The same as ``arguments``, for us."""
+        """Spec equivalent to ``arguments``."""
         return replay_spec_from_reference_arguments(**self.arguments)
 
     def make_policy(self) -> ScalingPolicy | None:
-        """Return a planner that has decided nothing yet, or None."""
+        """Return a new planner, or None."""
         if self.ticks is None:
             return None
         return KeepFleet(**self.ticks) if "every_ms" in self.ticks else PlayScript(**self.ticks)
 
     def check(self, who: str, summary: dict[str, Any], expected: dict[str, Any] | None) -> None:
-        """Refuse a summary that differs from the expected one.
+        """Raise if a summary differs from the expected one.
 
         Args:
-            who: Whose summary it is, for the message.
-            summary: As reported; times of the wall clock are not compared.
-            expected: What to compare with; None compares nothing.
+            who: Owner of the summary, for the message.
+            summary: Summary of the run; wall-clock times are not compared.
+            expected: Expected summary; None skips the comparison.
 
         Raises:
             WrongResultError: Names the first key that differs.
@@ -145,7 +145,7 @@ class BenchCase:
 
 
 def read_scenarios() -> list[BenchCase]:
-    """Return the recorded scenarios that come with this package, in order of their names."""
+    """Return the bundled recorded scenarios, in order of their names."""
     folder = files("aisim_gym.bench") / "scenarios"
     paths = sorted(Path(str(entry)) for entry in folder.iterdir())
     return [BenchCase.of_golden(Golden.read(path)) for path in paths]

@@ -1,4 +1,4 @@
-"""What every section is told."""
+"""Options of all sections."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ from aisim_gym.bench.reference_process import ReferenceProcess
 
 @dataclass(frozen=True)
 class BenchOptions:
-    """How to measure.
+    """Options of a benchmark run.
 
     Attributes:
         repeats: Values per measurement, >= 1.
-        is_short: Whether to leave out what takes long.
-        reference: The reference, None to do without.
-        mooncake: The Mooncake trace, None to do without.
-        tell: Called with what is being measured, for a person who waits.
+        is_short: Whether to skip long measurements.
+        reference: The reference, None to skip it.
+        mooncake: The Mooncake trace, None to skip it.
+        tell: Called with a progress message for the user.
     """
 
     repeats: int
@@ -28,4 +28,4 @@ class BenchOptions:
 
 
 Section = Callable[[BenchOptions], Iterator[Measurement | Skipped]]
-"""Yields what it finds as soon as it is known."""
+"""Yields results as soon as they are available."""

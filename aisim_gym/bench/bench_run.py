@@ -1,4 +1,4 @@
-"""Running sections and keeping what they find, in memory and in a file."""
+"""Run sections and keep their results, in memory and in a file."""
 
 import json
 from collections.abc import Mapping
@@ -16,12 +16,12 @@ FORMAT = "aisim-bench/1"
 
 @dataclass
 class SectionResults:
-    """What a section found; grows while it runs.
+    """Results of a section, extended while it runs.
 
     Attributes:
-        measurements: In the order in which they were found.
-        skipped: What was not measured.
-        is_complete: Whether the section came to its end.
+        measurements: Measurements, in order.
+        skipped: Skipped measurements.
+        is_complete: Whether the section has finished.
     """
 
     measurements: list[Measurement] = field(default_factory=list)
@@ -38,7 +38,7 @@ class SectionResults:
 
 
 class BenchRun:
-    """Runs sections one after the other.
+    """Runs sections in sequence.
 
     Attributes:
         sections: Results so far, by name of the section.
@@ -50,8 +50,8 @@ class BenchRun:
         """Prepare a run.
 
         Args:
-            options: Told to every section.
-            out: JSON file that is written anew after every measurement, None for no file.
+            options: Options passed to every section.
+            out: JSON file that is rewritten after every measurement, None for no file.
         """
         self.sections = {}
         self._options = options
@@ -59,7 +59,7 @@ class BenchRun:
         self._machine = describe_machine()
 
     def measure(self, name: str, section: Section) -> SectionResults:
-        """Run a section and return what it found; an interrupted one leaves its results here."""
+        """Run a section and return its results; results of an interrupted section are kept."""
         results = self.sections[name] = SectionResults()
         for found in section(self._options):
             if isinstance(found, Skipped):
@@ -89,6 +89,6 @@ class BenchRun:
 
 
 def write_json(data: Mapping[str, Any], path: Path) -> None:
-    """Write a JSON file, all of it or nothing."""
+    """Write a JSON file atomically."""
     with replace_file(path) as temporary:
         temporary.write_text(json.dumps(data, indent=1) + "\n", "utf-8")

@@ -1,4 +1,4 @@
-"""Measurements that need a process which has done nothing yet."""
+"""Measurements that need a fresh process."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ from aisim_gym.errors import AisimError
 
 
 class ChildError(AisimError, RuntimeError):
-    """A measuring process that failed."""
+    """A measuring process failed."""
 
 
 def run_program(program: str, cache: Path | None = None) -> tuple[float, str]:
@@ -19,20 +19,20 @@ def run_program(program: str, cache: Path | None = None) -> tuple[float, str]:
 
     Args:
         program: The code.
-        cache: Folder for compiled code, None for the usual one.
+        cache: Folder for compiled code, None for the default.
 
     Returns:
-        Seconds from start to end of the process, and what it printed.
+        Seconds from start to end of the process, and its output.
 
     Raises:
-        ChildError: If it fails; with the end of its message.
+        ChildError: If the process fails; contains the end of its error output.
     """
     places = {} if cache is None else {"XDG_CACHE_HOME": str(cache)}
     with TemporaryDirectory(prefix="aisim-bench-") as folder:
         started_s = time.perf_counter()
         done = subprocess.run(
             [sys.executable, "-c", program],
-            cwd=folder,  # no folder of the same name hides a package
+            cwd=folder,  # avoids a local folder that hides a package
             env=os.environ | _search_path() | places,
             capture_output=True,
             text=True,
@@ -45,5 +45,5 @@ def run_program(program: str, cache: Path | None = None) -> tuple[float, str]:
 
 
 def _search_path() -> dict[str, str]:
-    """Return where this process finds packages, so that the other one runs the same code."""
+    """Return environment variables that make the child import the same code."""
     return {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}

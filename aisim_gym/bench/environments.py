@@ -17,7 +17,7 @@ ONE_PROCESS = Target(4000.0, is_floor=True)
 
 
 class Played(NamedTuple):
-    """Some steps over several episodes; times in seconds of wall clock."""
+    """Steps over several episodes; times in wall-clock seconds."""
 
     num_steps: int
     steps_s: float
@@ -26,7 +26,7 @@ class Played(NamedTuple):
 
     @property
     def per_second(self) -> float:
-        """Steps per second, the resets between them included."""
+        """Steps per second, including resets."""
         return self.num_steps / (self.steps_s + self.resets_s)
 
 
@@ -46,7 +46,7 @@ def make_env() -> Any:
 
 
 def play(env: Any, num_steps: int) -> Played:
-    """Take random actions, over as many episodes as it needs; drawing them is not timed."""
+    """Take random actions over as many episodes as needed; drawing actions is not timed."""
     steps_s = resets_s = 0.0
     num_resets = 0
     needs_reset = True
@@ -65,7 +65,7 @@ def play(env: Any, num_steps: int) -> Played:
 
 
 def play_vector(envs: Any, num_steps: int) -> Played:
-    """Step environments in lockstep; they reset themselves within a step, which counts as one."""
+    """Step environments in lockstep; an automatic reset counts as a step."""
     calls = num_steps // envs.num_envs
     actions = [envs.action_space.sample() for _ in range(calls)]
     started_s = time.perf_counter()
@@ -75,7 +75,7 @@ def play_vector(envs: Any, num_steps: int) -> Played:
 
 
 def play_threads(envs: list[Any], num_steps: int) -> Played:
-    """Step every environment in a thread of its own."""
+    """Step every environment in its own thread."""
     share = num_steps // len(envs)
     threads = [threading.Thread(target=play, args=(env, share)) for env in envs]
     started_s = time.perf_counter()
@@ -87,7 +87,7 @@ def play_threads(envs: list[Any], num_steps: int) -> Played:
 
 
 def measure_env(options: BenchOptions) -> Iterator[Measurement | Skipped]:
-    """Yield one environment, several in lockstep in two ways, and one per thread."""
+    """Yield one environment, two kinds of vector environment, and one environment per thread."""
     import gymnasium
     from gymnasium.vector import SyncVectorEnv
 

@@ -1,4 +1,4 @@
-"""Sections ``fleet`` and ``requests``: what a larger fleet or a longer run costs."""
+"""Sections ``fleet`` and ``requests``: cost of larger fleets and longer runs."""
 
 import time
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from aisim_gym.spec import ReplaySpec
 from aisim_gym.workload import RequestTable, requests_from_arrays
 
 RATE_RPS, INPUT_TOKENS, OUTPUT_TOKENS, SEED = 100.0, 512, 128, 1
-"""The load of both sections: Poisson arrivals at a fixed rate, every request the same."""
+"""Load of both sections: Poisson arrivals at a fixed rate, identical requests."""
 
 FLEET_SIZES, USUAL_WORKERS, LARGE_WORKERS = (4, 32, 128, 1024), 32, 1024
 TICK_MS = 30_000.0
@@ -26,7 +26,7 @@ LARGE_WITH_TICKS = Target(2.0, is_floor=False, of_ratio=True)
 
 
 def steady_requests(num_requests: int) -> RequestTable:
-    """Return the first so many requests of the load."""
+    """Return the first ``num_requests`` requests of the load."""
     gaps_ms = np.random.default_rng(SEED).exponential(1000.0 / RATE_RPS, num_requests)
     return requests_from_arrays(
         np.cumsum(gaps_ms),
@@ -36,7 +36,7 @@ def steady_requests(num_requests: int) -> RequestTable:
 
 
 def fleet_spec(num_workers: int) -> ReplaySpec:
-    """Return aggregated workers with the default engine; nothing is kept per request."""
+    """Return a spec of aggregated workers with the default engine, without capture per request."""
     return ReplaySpec.from_data(
         {
             "fleet": {"kind": "agg", "num_workers": num_workers},
@@ -47,7 +47,7 @@ def fleet_spec(num_workers: int) -> ReplaySpec:
 
 
 class GrowthRun(NamedTuple):
-    """Times of one run in seconds: to build its world, and to run it to the end."""
+    """Seconds to build the world of a run and to run it to the end."""
 
     build_s: float
     run_s: float
@@ -59,7 +59,7 @@ def timed_run(spec: ReplaySpec, requests: RequestTable, tick_ms: float | None = 
     Args:
         spec: The fleet.
         requests: The load.
-        tick_ms: Simulated time between ticks whose answer changes nothing; None without ticks.
+        tick_ms: Simulated time between ticks that change nothing; None without ticks.
     """
     policy = None if tick_ms is None else KeepFleet(tick_ms)
     started_s = time.perf_counter()
@@ -70,7 +70,7 @@ def timed_run(spec: ReplaySpec, requests: RequestTable, tick_ms: float | None = 
 
 
 def measure_fleet(options: BenchOptions) -> Iterator[Measurement | Skipped]:
-    """Yield the same load on ever larger fleets, without and with ticks, against 32 workers."""
+    """Yield the same load on growing fleets, without and with ticks, against 32 workers."""
     num_requests = 10_000 if options.is_short else 30_000
     requests = steady_requests(num_requests)
     sizes = (USUAL_WORKERS, LARGE_WORKERS) if options.is_short else FLEET_SIZES
@@ -98,7 +98,7 @@ def measure_fleet(options: BenchOptions) -> Iterator[Measurement | Skipped]:
 
 
 def measure_requests(options: BenchOptions) -> Iterator[Measurement | Skipped]:
-    """Yield the time per request of ever longer runs on 32 workers, against the shortest."""
+    """Yield the time per request of growing runs on 32 workers, against the shortest."""
     spec = fleet_spec(USUAL_WORKERS)
     sizes = (10_000, 100_000) if options.is_short else (10_000, 100_000, 1_000_000)
     runs = {str(size): partial(timed_run, spec, steady_requests(size)) for size in sizes}

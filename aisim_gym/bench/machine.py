@@ -1,4 +1,4 @@
-"""On what a benchmark ran."""
+"""Description of the machine of a benchmark."""
 
 import os
 import platform
@@ -23,7 +23,7 @@ def describe_machine() -> dict[str, Any]:
 
 
 def _processor() -> str:
-    """Return the model name where Linux says it, else what the platform module knows."""
+    """Return the processor model from Linux, or else from the platform module."""
     table = Path("/proc/cpuinfo")
     if table.exists():
         for line in table.read_text("utf-8", errors="replace").splitlines():

@@ -1,4 +1,4 @@
-"""What a benchmark finds: one quantity, several times, perhaps beside another, perhaps a target."""
+"""Benchmark results: repeated values of a quantity, with optional comparison and target."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,16 +7,16 @@ from statistics import median
 from typing import Any
 
 REFERENCE = "reference"
-"""Name of the other side where that is the reference."""
+"""Name of the other side if it is the reference."""
 
 
 class RatioKind(StrEnum):
-    """What a ratio of a measurement says."""
+    """Meaning of a measurement's ratio."""
 
     SPEED = "speed"
-    """How many times as fast as the other side; more is better."""
+    """Speed relative to the other side; higher is better."""
     COST = "cost"
-    """How many times the cost of the other side; less is better."""
+    """Cost relative to the other side; lower is better."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,9 @@ class Target:
     """A bound on a measurement.
 
     Attributes:
-        bound: The limit itself is allowed.
-        is_floor: Whether it is a least value; else it is a most one.
-        of_ratio: Whether the ratio is meant; else it is the median.
+        bound: Inclusive limit.
+        is_floor: Whether the bound is a minimum rather than a maximum.
+        of_ratio: Whether the bound applies to the ratio rather than the median.
     """
 
     bound: float
@@ -39,14 +39,14 @@ class Measurement:
     """One quantity.
 
     Attributes:
-        name: What was measured, with its size; unique in its section.
-        unit: Of ``ours`` and ``other``: a time, something ``per second``, or a size.
+        name: Name with the size measured; unique in its section.
+        unit: Unit of ``ours`` and ``other``: a time, a rate per second, or a size.
         ours: One value per repeat.
-        other: Values of what it is compared with, measured in turns with ``ours``; or empty.
-        other_name: What that is.
-        ratio_kind: What the ratio of both says.
+        other: Values of the other side, measured alternately with ``ours``; may be empty.
+        other_name: Name of the other side.
+        ratio_kind: Meaning of the ratio.
         target: Its bound, or None.
-        details: Further medians that explain it, by name and unit.
+        details: Additional medians, by name and unit.
     """
 
     name: str
@@ -107,7 +107,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Skipped:
-    """Something that was not measured, and why."""
+    """A skipped measurement and the reason."""
 
     name: str
     reason: str

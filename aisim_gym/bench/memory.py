@@ -1,4 +1,4 @@
-"""Section ``memory``: the most memory that a process holds which runs a long replay."""
+"""Section ``memory``: peak memory of a process that runs a long replay."""
 
 import sys
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ PROGRAM = "from aisim_gym.bench.memory import print_peak; print_peak({})"
 
 
 def measure_memory(options: BenchOptions) -> Iterator[Measurement | Skipped]:
-    """Yield the peak of a million requests on 32 workers (in short: 100,000), whole process."""
+    """Yield the peak memory of a process with a million requests (short: 100,000) on 32 workers."""
     num_requests = 100_000 if options.is_short else 1_000_000
     peaks_mb = []
     for repeat in range(options.repeats):
@@ -32,17 +32,16 @@ def print_peak(num_requests: int) -> None:
 
 
 def peak_bytes() -> int:
-    """Return the most memory that this process has held.
+    """Return the peak memory of this process.
 
-    Linux counts in ``getrusage`` what the process that started this one held, so there its own
-    figure is read.
+    On Linux ``getrusage`` includes the memory of the parent process, so ``/proc`` is read instead.
     """
     status = Path("/proc/self/status")
     if status.exists():
         for line in status.read_text("utf-8").splitlines():
             if line.startswith("VmHWM:"):
                 return 1024 * int(line.split()[1])
-    import resource  # not on every system
+    import resource  # not available on every system
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak

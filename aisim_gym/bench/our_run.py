@@ -1,4 +1,4 @@
-"""Our run of a case, timed part by part."""
+"""Run a case with this package and time its phases."""
 
 import time
 
@@ -12,7 +12,7 @@ def run_ours(case: BenchCase, pass_by_pass: bool = False) -> TimedRun:
 
     Args:
         case: What to run.
-        pass_by_pass: Run every pass on its own: the same results, the slow way.
+        pass_by_pass: Simulate every pass separately, which is slower but gives the same results.
     """
     policy = case.make_policy()
     first_ms = None if policy is None else policy.initial_tick_ms()

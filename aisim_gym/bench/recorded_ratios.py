@@ -1,7 +1,7 @@
-"""Ratios of an earlier run, and whether a new run is far worse.
+"""Compare the ratios of a run with recorded ones.
 
-Only ratios are compared, never times: both sides of a ratio were measured on the same machine in
-turns, so it means the same on another one.
+Only ratios are compared, never times: both sides of a ratio are measured alternately on the same
+machine, so ratios are comparable across machines.
 """
 
 import json
@@ -17,22 +17,22 @@ from aisim_gym.errors import AisimError
 FORMAT = "aisim-bench-ratios/1"
 
 TOLERANCE = 2.0
-"""A speed may fall to a half, a cost rise to the double of the recorded ratio."""
+"""Tolerated factor: a speed may halve, a cost may double."""
 
 
 class RecordError(AisimError, ValueError):
-    """A file that holds no recorded ratios."""
+    """A file does not contain recorded ratios."""
 
 
 class Verdict(StrEnum):
-    """What became of a recorded ratio."""
+    """Result of checking a recorded ratio."""
 
     KEPT = "kept"
     WORSE = "WORSE"
     MISSING = "MISSING"
-    """Its section ran and did not measure it."""
+    """Its section ran but did not measure it."""
     NO_REFERENCE = "no reference"
-    """Its other side is the reference, which is not there: no failure."""
+    """Its other side is the reference, which is not available; not a failure."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class RecordedRatio:
 
 @dataclass(frozen=True)
 class RatioComparison:
-    """A recorded ratio beside the new one, None if that was not measured."""
+    """A recorded ratio and the new one, None if not measured."""
 
     recorded: RecordedRatio
     ratio: float | None
@@ -62,12 +62,12 @@ class RatioComparison:
 
     @property
     def is_failure(self) -> bool:
-        """Whether the check fails for it."""
+        """Whether the check fails for this ratio."""
         return self.verdict in (Verdict.WORSE, Verdict.MISSING)
 
 
 def ratios_of(sections: Mapping[str, SectionResults]) -> list[RecordedRatio]:
-    """Return all ratios that sections found."""
+    """Return all ratios of the sections."""
     return [
         RecordedRatio(section, found.name, found.other_name, found.ratio_kind, found.ratio)
         for section, results in sections.items()
@@ -81,7 +81,7 @@ def compare_ratios(
     sections: Mapping[str, SectionResults],
     has_reference: bool,
 ) -> list[RatioComparison]:
-    """Return what became of the recorded ratios of the sections that ran.
+    """Return the comparison of all recorded ratios of the sections that ran.
 
     Args:
         recorded: Ratios of an earlier run.
@@ -101,7 +101,7 @@ def compare_ratios(
 
 
 def write_ratios(sections: Mapping[str, SectionResults], path: Path) -> None:
-    """Write the ratios of a run to a file that :func:`read_ratios` reads."""
+    """Write the ratios of a run to a file for :func:`read_ratios`."""
     ratios = [asdict(ratio) for ratio in ratios_of(sections)]
     write_json({"format": FORMAT, "ratios": ratios}, path)
 
@@ -110,7 +110,7 @@ def read_ratios(path: Path) -> list[RecordedRatio]:
     """Return the ratios of a file.
 
     Raises:
-        RecordError: If it is no such file; names it.
+        RecordError: If it is not a file of ratios; names the file.
         OSError: If it cannot be read.
     """
     try:

@@ -1,4 +1,4 @@
-"""The reference as a process that waits for calls, so that its runs alternate with ours."""
+"""The reference in a long-lived process, so that its runs alternate with ours."""
 
 import json
 import subprocess
@@ -19,7 +19,7 @@ PACKAGE = "ai-dynamo-runtime"
 
 
 class ReferenceError(AisimError, RuntimeError):
-    """An interpreter that does not run the reference, or a run of it that failed."""
+    """An interpreter cannot run the reference, or a run failed."""
 
 
 def default_interpreter() -> str | None:
@@ -32,22 +32,22 @@ def default_interpreter() -> str | None:
 
 
 class ReferenceProcess:
-    """Runs cases in an interpreter that has the reference; a context, which ends the process.
+    """Runs cases in an interpreter with the reference; a context manager that ends the process.
 
     Attributes:
-        version: Of the reference.
+        version: Version of the reference.
     """
 
     version: str
 
     def __init__(self, interpreter: str) -> None:
-        """Start it.
+        """Start the process.
 
         Args:
             interpreter: Python with the package ``ai-dynamo-runtime``.
 
         Raises:
-            ReferenceError: If there is no such interpreter, or it does not have the package.
+            ReferenceError: If the interpreter does not exist or does not have the package.
         """
         self._interpreter = interpreter
         with ExitStack() as owned:
@@ -60,7 +60,7 @@ class ReferenceProcess:
             self._owned = owned.pop_all()
 
     def __enter__(self) -> Self:
-        """Return itself."""
+        """Return ``self``."""
         return self
 
     def __exit__(
@@ -69,7 +69,7 @@ class ReferenceProcess:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Close it."""
+        """Close the process."""
         self.close()
 
     def close(self) -> None:
@@ -77,17 +77,17 @@ class ReferenceProcess:
         self._owned.close()
 
     def run(self, case: BenchCase) -> TimedRun:
-        """Run a case; its time is what its summary calls the wall time.
+        """Run a case; its time is the wall time of its summary.
 
         Raises:
-            ReferenceError: If it fails; with the last line of what it said.
+            ReferenceError: If the run fails; contains the last line of its output.
         """
         trace = self._folder / f"{case.name}.jsonl"
         if not trace.exists():
             case.write_trace(trace)
         call = {"trace": str(trace), "arguments": case.arguments, "ticks": case.ticks}
         assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # it has ended: told below
+        with suppress(BrokenPipeError):  # the process has ended, reported below
             print(json.dumps(call), file=self._process.stdin, flush=True)
         answer = self._read(case.name)
         summary = answer["summary"]
@@ -119,7 +119,7 @@ class ReferenceProcess:
         try:
             answer: dict[str, Any] = json.loads(line)
         except ValueError:
-            if line:  # it says something else, and may never end
+            if line:  # unexpected output; the process may never end
                 self._process.kill()
             self._process.wait()
             self._errors.seek(0)

@@ -1,7 +1,7 @@
-"""Runs and times the reference call by call: one JSON object per line in, one per line out.
+"""Run and time reference calls: one JSON object per line in, one per line out.
 
-A script for an interpreter that has ``dynamo`` (ai-dynamo-runtime); it needs nothing else, not even
-this package. Its first line says which version it found.
+A script for an interpreter that has ``dynamo`` (ai-dynamo-runtime); it needs no other package, not
+even this one. Its first output line gives the version.
 """
 
 import json
@@ -13,10 +13,10 @@ from typing import Any
 
 
 class ReferenceKeepFleet:
-    """Looks at the queues and leaves the fleet as it is, tick after tick."""
+    """Reads the queues at every tick and leaves the fleet unchanged."""
 
     def __init__(self, every_ms: float) -> None:
-        """Tick each ``every_ms`` of simulated time."""
+        """Tick every ``every_ms`` of simulated time."""
         self.every_ms = every_ms
         self.queued = 0
 
@@ -35,10 +35,10 @@ class ReferenceKeepFleet:
 
 
 class ReferencePlayScript:
-    """Answers each tick with the next decision of a list."""
+    """Returns the next decision of a list at every tick."""
 
     def __init__(self, initial_tick_ms: float, decisions: list[list[Any]]) -> None:
-        """Take ``[target_prefill, target_decode, next_tick_ms]`` of each tick."""
+        """Create it from ``[target_prefill, target_decode, next_tick_ms]`` of each tick."""
         self.first_ms = initial_tick_ms
         self.decisions = decisions
         self.tick = 0
@@ -59,7 +59,7 @@ def main() -> None:
     from dynamo._core import run_mocker_trace_replay
 
     with os.fdopen(os.dup(sys.stdout.fileno()), "w") as answers:
-        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever the reference prints
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # redirects output of the reference
         print(json.dumps({"version": version("ai-dynamo-runtime")}), file=answers, flush=True)
         for line in sys.stdin:
             call = json.loads(line)

@@ -22,7 +22,7 @@ SECTIONS: dict[str, Section] = {
 
 
 def choose_sections(names: list[str]) -> dict[str, Section]:
-    """Return the sections of these names, all without any.
+    """Return the sections of these names, or all if none are given.
 
     Raises:
         ValueError: For an unknown name; lists the known ones.

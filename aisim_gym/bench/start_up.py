@@ -1,4 +1,4 @@
-"""Section ``start``: from a new process to an environment that is ready."""
+"""Section ``start``: time from a new process to a ready environment."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,9 +22,9 @@ FIRST_STEP = "env.step(env.action_space.sample())"
 
 
 def measure_start(options: BenchOptions) -> Iterator[Measurement | Skipped]:
-    """Yield the whole life of a process that makes an environment, with and without a cache.
+    """Yield the lifetime of a process that makes an environment, with and without a cache.
 
-    The first starts with an empty cache and takes a step as well, so everything is compiled.
+    The first process starts with an empty cache and also takes a step, so everything is compiled.
     """
     cold_s = []
     for repeat in range(options.repeats):

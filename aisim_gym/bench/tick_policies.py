@@ -1,6 +1,6 @@
-"""The planners of benchmarks: they read little and decide little, so that the replay is measured.
+"""Cheap planners for benchmarks, so that the replay dominates the measured time.
 
-``reference_worker.py`` has the same two for the reference's snapshots.
+``reference_worker.py`` has the same two planners for the reference's snapshots.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,15 +10,15 @@ from aisim_gym.replay import FleetDescription, ScalingDecision, ScalingSnapshot
 
 
 class KeepFleet:
-    """Looks at the queues and leaves the fleet as it is, tick after tick."""
+    """Reads the queues at every tick and leaves the fleet unchanged."""
 
     def __init__(self, every_ms: float) -> None:
-        """Tick each ``every_ms`` of simulated time."""
+        """Tick every ``every_ms`` of simulated time."""
         self.every_ms = every_ms
         self.queued = 0
 
     def reset(self, fleet: FleetDescription, seed: int | None = None) -> None:
-        """Start over."""
+        """Restart from the first tick."""
         self.queued = 0
 
     def initial_tick_ms(self) -> float:
@@ -32,16 +32,16 @@ class KeepFleet:
 
 
 class PlayScript:
-    """Answers each tick with the next decision of a list."""
+    """Returns the next decision of a list at every tick."""
 
     def __init__(self, initial_tick_ms: float, decisions: Sequence[Sequence[Any]]) -> None:
-        """Take ``[target_prefill, target_decode, next_tick_ms]`` of each tick."""
+        """Create it from ``[target_prefill, target_decode, next_tick_ms]`` of each tick."""
         self._first_ms = initial_tick_ms
         self._decisions = decisions
         self._tick = 0
 
     def reset(self, fleet: FleetDescription, seed: int | None = None) -> None:
-        """Start over."""
+        """Restart from the first tick."""
         self._tick = 0
 
     def initial_tick_ms(self) -> float:

@@ -1,4 +1,4 @@
-"""``aisim-gym bench``: how fast, beside the reference and beside itself."""
+"""``aisim-gym bench``: measure speed against the reference and against itself."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,30 +27,32 @@ def bench(
     ] = None,
     repeats: Annotated[
         int | None,
-        typer.Option(help="Values per median; default: 5, in short 3.", min=1, show_default=False),
+        typer.Option(
+            help="Values per median; default: 5, or 3 with --short.", min=1, show_default=False
+        ),
     ] = None,
     reference: Annotated[
         str | None,
         typer.Option(
             metavar="PYTHON",
-            help="Interpreter with ai-dynamo-runtime; default: this one, if it has that.",
+            help="Interpreter with ai-dynamo-runtime; default: this one, if it has it.",
         ),
     ] = None,
     mooncake: Annotated[
         Path | None,
         typer.Option(
-            help=f"The Mooncake conversation trace; default: {TRACE} here or in a folder above."
+            help=f"The Mooncake conversation trace; default: {TRACE} here or in a parent folder."
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="JSON file for every value, written as they come.")
+        Path | None, typer.Option(help="JSON file for all values, updated during the run.")
     ] = None,
     short: Annotated[
         bool, typer.Option("--short", help="Fewer repeats, smaller fleets and runs.")
     ] = False,
     check: Annotated[
         Path | None,
-        typer.Option(help="File of recorded ratios; fail if one is twice as bad now."),
+        typer.Option(help="File of recorded ratios; fail if one is now twice as bad."),
     ] = None,
     record: Annotated[
         Path | None, typer.Option(help="Write the ratios to this file, for --check.")
@@ -61,9 +63,9 @@ def bench(
 ) -> None:
     """Measure speed, start-up, memory and growth, and print a table per section.
 
-    What is compared is measured in turns, and every timed run of a recorded scenario must also give
-    the recorded result. Exit status: 1 if --check fails. Everything takes ten minutes or more, much
-    of it for compiling; an interrupted run keeps what it has.
+    Compared runs alternate, and every timed run of a recorded scenario must give the recorded
+    result. Exit status: 1 if --check fails. A full run takes ten minutes or more, much of it for
+    compiling; an interrupted run keeps its results.
 
     Example: [cyan]aisim-gym bench scenarios fleet --short --out bench.json[/cyan]
     """
@@ -79,7 +81,7 @@ def bench(
     chosen = choose_sections(sections or [])
     recorded = [] if check is None else read_ratios(check.expanduser())
     console = Console(highlight=False)
-    if markdown or not console.is_terminal:  # neither Markdown nor a log folds its lines
+    if markdown or not console.is_terminal:  # do not wrap lines in Markdown or logs
         console.width = UNFOLDED
     with Narrator() as narrator, _reference(reference, narrator) as process:
         options = BenchOptions(
@@ -93,7 +95,7 @@ def bench(
         for name, section in chosen.items():
             try:
                 run.measure(name, section)
-            finally:  # an interrupted section is shown as far as it came
+            finally:  # show partial results of an interrupted section
                 narrator.clear()
                 for part in section_tables(name, run.sections[name], markdown):
                     console.print(part)
@@ -112,7 +114,7 @@ def bench(
 def _reference(
     interpreter: str | None, narrator: "Narrator"
 ) -> "Iterator[ReferenceProcess | None]":
-    """Give the reference, or None where nobody named one and this interpreter has none."""
+    """Yield the reference, or None if none is given and this interpreter has none."""
     from aisim_gym.bench.reference_process import ReferenceProcess, default_interpreter
 
     interpreter = interpreter or default_interpreter()
@@ -126,7 +128,7 @@ def _reference(
 
 
 def _find_trace(given: Path | None) -> Path | None:
-    """Return the Mooncake trace that was named, or the one beside this checkout, or None."""
+    """Return the given Mooncake trace, or the one beside this checkout, or None."""
     if given is not None:
         return given.expanduser()
     here = Path.cwd()

@@ -1,4 +1,4 @@
-"""What ``aisim-gym bench`` prints: a table per section, and one of the check."""
+"""Tables of ``aisim-gym bench``: one per section, and one for the check."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
@@ -15,7 +15,7 @@ from aisim_gym.bench.recorded_ratios import RatioComparison
 def section_tables(
     name: str, results: SectionResults, markdown: bool = False
 ) -> Iterator[RenderableType]:
-    """Yield what a section found: medians, ratios and targets; further times; what is missing."""
+    """Yield the results of a section: medians, ratios and targets; other times; skipped items."""
     if results.measurements:
         yield _main_table(name, results.measurements, markdown)
     details = {found.name: found.details for found in results.measurements if found.details}
@@ -26,7 +26,7 @@ def section_tables(
 
 
 def check_table(comparisons: Sequence[RatioComparison], markdown: bool = False) -> Table:
-    """Return recorded and new ratios beside each other."""
+    """Return a table of recorded and new ratios."""
     table = _table("check against recorded ratios", markdown)
     for column in ("section", "what", "compared with", "recorded", "allowed", "now", "verdict"):
         table.add_column(column)
@@ -46,7 +46,7 @@ def check_table(comparisons: Sequence[RatioComparison], markdown: bool = False) 
 
 
 def number(value: float) -> str:
-    """Return a number with at least three digits of its value."""
+    """Return a number with at least three significant digits."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 

@@ -1,4 +1,4 @@
-"""``aisim-gym conformance``: does this installation reproduce the recorded runs?"""
+"""``aisim-gym conformance``: check that this installation reproduces the recorded runs."""
 
 import shlex
 import sys
@@ -29,8 +29,8 @@ def conformance(
     """Run recorded scenarios and compare every tick, request, summary and lifecycle operation.
 
     Prints one line per file: PASS, FAIL with the first difference, or SKIP for a scenario that this
-    version does not replay. Exit status: 0 if everything compared is equal; 1 if something differs,
-    or if nothing was compared because all was skipped; 2 if a path or file is not usable.
+    version does not replay. Exit status: 0 if all compared values are equal; 1 if any differs, or
+    if all files were skipped; 2 if a path or file is not usable.
 
     Example: [cyan]aisim-gym conformance tests/conformance/data/goldens --match '*-vllm-*'[/cyan]
     """
@@ -42,7 +42,7 @@ def conformance(
         with _progress(files) as outcomes:
             for outcome in outcomes:
                 counts[outcome.status] += 1
-                print(outcome)  # not typer.echo, which writes past the progress bar
+                print(outcome)  # typer.echo would bypass the progress bar
                 if outcome.status is Status.FAILED:
                     print(f"     replay: aisim-gym conformance {shlex.quote(str(outcome.path))}")
     except GoldenError as error:
@@ -58,7 +58,7 @@ def conformance(
 
 @contextmanager
 def _progress(files: Sequence[Path]) -> Iterator[Iterator["Outcome"]]:
-    """Give the outcomes of ``files``, with a progress bar on stderr if that is a terminal."""
+    """Yield the outcomes of ``files``, with a progress bar if stderr is a terminal."""
     from rich.console import Console
     from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -70,7 +70,7 @@ def _progress(files: Sequence[Path]) -> Iterator[Iterator["Outcome"]]:
         console=console,
         transient=True,
         disable=not console.is_terminal,
-        # What is printed must still reach stdout where that goes elsewhere.
+        # Output must still reach stdout if it is redirected.
         redirect_stdout=sys.stdout.isatty(),
     )
     with bar:

@@ -1,4 +1,4 @@
-"""``aisim-gym demo``: half an hour of traffic, three planners, one table, a picture each."""
+"""``aisim-gym demo``: compare three planners on half an hour of traffic."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,19 +20,20 @@ def demo(
             "traffic, one wave with a spike."
         ),
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for pictures and reports.")] = Path("runs/demo"),
+    out: Annotated[Path, typer.Option(help="Folder for plots and reports.")] = Path("runs/demo"),
     minutes: Annotated[
-        float, typer.Option(help="Length of the traffic; a trace is cut there.", min=0.1)
+        float, typer.Option(help="Length of the traffic; longer traces are cut.", min=0.1)
     ] = 30.0,
     seed: Annotated[
         int | None, typer.Option(help="Seed of the generated traffic; default: 1.", min=0)
     ] = None,
 ) -> None:
-    """Compare planners on half an hour of traffic: a table, and a picture of every run.
+    """Compare planners on half an hour of traffic: a table, and a plot of every run.
 
-    A disaggregated vLLM fleet serves the same requests three times: a static fleet that is just
-    large enough (found by trying), a static one of half that size, and one scaled by hpa, which
-    starts with the same half and may use as many GPUs as the large one. A minute or two.
+    A disaggregated vLLM fleet serves the same requests three times: by a static fleet that is just
+    large enough (found by replays), by a static fleet of half that size, and by a fleet that hpa
+    scales, which starts at half size and may use as many GPUs as the large fleet. Takes a minute or
+    two.
 
     Example: [cyan]aisim-gym demo --trace azure_llm_2023_conv.csv.gz --out runs/azure[/cyan]
     """

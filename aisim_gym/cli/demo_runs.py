@@ -1,4 +1,4 @@
-"""The demo's three runs, their table, their files, and what they say in two sentences."""
+"""The three runs of the demo, their table, files and summary text."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Plan:
-    """A run to be.
+    """A planned run.
 
     Attributes:
-        name: Of its folder and its line in the table.
+        name: Name of its folder and its line in the table.
         policy: The planner, with its parameters.
-        start: Workers at the start.
-        limits: What the planner may do.
+        start: Initial workers.
+        limits: Limits of the planner.
     """
 
     name: str
@@ -47,13 +47,13 @@ class Plan:
 
 @dataclass(frozen=True)
 class DemoRun:
-    """A run that was.
+    """A completed run.
 
     Attributes:
-        plan: What it was to be.
-        replay: The run itself.
+        plan: Plan of the run.
+        replay: Replay of the run.
         report: Its results.
-        numbers: Its headline.
+        numbers: Its headline numbers.
         fewest: Fewest active workers per pool.
         most: Most active workers per pool.
     """
@@ -76,17 +76,17 @@ class DemoRun:
 
 
 class DemoFiles(NamedTuple):
-    """Where a run was written: its report, and its picture, None without matplotlib."""
+    """Files of a run: its report, and its plot, None without matplotlib."""
 
     folder: Path
     picture: Path | None
 
 
 def demo_plans(setup: DemoSetup, split: Split) -> list[Plan]:
-    """Return the runs: the well-sized fleet, half of it, and ``hpa`` between them."""
+    """Return the plans: the well-sized fleet, half of it, and ``hpa`` between them."""
     half = split.half()
     fixed = ScalingLimits(tick_s=TICK_S)
-    # The same ceiling as the well-sized fleet: what hpa saves is not bought with a larger one.
+    # The same ceiling as the well-sized fleet, so that hpa cannot gain from a larger fleet.
     scaled = ScalingLimits(tick_s=TICK_S, max_gpus=sum(split))
     return [
         Plan("static", hold(split), split, fixed),
@@ -114,7 +114,7 @@ def run_plan(plan: Plan, setup: DemoSetup, narrator: Narrator) -> DemoRun:
 
 
 def write_demo_run(run: DemoRun, out: Path) -> DemoFiles:
-    """Write report and picture of a run into ``out``."""
+    """Write report and plot of a run to ``out``."""
     plan, folder, picture = run.plan, out / run.plan.name, out / f"{run.plan.name}.png"
     parameters: dict[str, Any] = plan.policy.parameters.model_dump(mode="json")
     write_run(run.replay, run.report, folder, plan.title, parameters, plan.limits, picture=picture)
@@ -126,7 +126,7 @@ def results_table(runs: Sequence[DemoRun], setup: DemoSetup) -> Table:
     table = Table(
         title=f"Service level (SLO): TTFT {setup.ttft_slo_ms / 1000.0:g} s, ITL {ITL_SLO_MS:g} ms",
         box=SIMPLE_HEAD,
-        padding=0,  # fits into 80 columns
+        padding=0,  # fits 80 columns
         pad_edge=False,
         caption_justify="left",
         caption="P, D: active prefill and decode workers. TTFT, ITL: time to the first token, "
@@ -171,7 +171,7 @@ def _three_digits(value: float) -> str:
 
 
 def tell_story(runs: Sequence[DemoRun]) -> str:
-    """Return two sentences on what the planners did, from the numbers of the three runs."""
+    """Return a two-sentence comparison of the three runs."""
     static, undersized, hpa = runs
     if undersized.plan.start == static.plan.start:
         return (
@@ -192,7 +192,7 @@ def tell_story(runs: Sequence[DemoRun]) -> str:
 
 
 def _scaled(run: DemoRun) -> str:
-    """Say between how many workers a run was scaled, pool by pool."""
+    """Describe the range of workers of a run per pool."""
     pools = list(zip(run.fewest, run.most, ("prefill", "decode"), strict=True))
     kept = [f"{low} {name}" for low, high, name in pools if low == high]
     scaled = [f"between {low} and {high} {name}" for low, high, name in pools if low != high]
@@ -216,7 +216,7 @@ def _share(run: DemoRun) -> str:
 
 
 def _miss(run: DemoRun) -> str:
-    """Say how far a run was from the service level."""
+    """Describe how far a run was from the service level."""
     numbers = run.numbers
     unfinished = numbers.arrived - numbers.completed
     if not numbers.completed:

@@ -1,7 +1,7 @@
-"""The demo's fleet and its sizes, chosen so that the comparison makes sense for any workload.
+"""Fleet and sizes of the demo, chosen to give a meaningful comparison for any workload.
 
-Everything is measured by replays: what a prompt takes alone decides the service level, and the
-"well-sized" static fleet is the smallest one that keeps it, found with hindsight.
+Replays determine the setup: the latency of a single prompt gives the service level, and the
+"well-sized" static fleet is the smallest one that meets it, found with hindsight.
 """
 
 import math
@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 BLOCK_SIZE = 64
 PREFILL_SPEED, DECODE_SPEED = 0.2, 0.25
-"""Of the reference's polynomial: about 10,000 prompt tokens/s, and 100 ms between the tokens of a
-decode worker whose KV pool is half full. A large model, whose fleet has enough workers to scale."""
+"""Speedup ratios for the reference's polynomial: about 10,000 prompt tokens/s, and 100 ms between
+the tokens of a decode worker whose KV pool is half full. The fleet of such a large model has enough
+workers to scale."""
 
 STARTUP_S, TICK_S = 30.0, 15.0
 KV_BYTES_PER_TOKEN, TRANSFER_GB_S = 163_840, 25.0
@@ -32,19 +33,18 @@ SMALLEST_POOL_BLOCKS, LONGEST_PER_POOL = 1024, 4
 
 ITL_SLO_MS = 100.0
 TTFT_SLO_FACTOR = 2.5
-"""The first token may take this many times as long as that of a p99 prompt alone in the fleet."""
+"""TTFT limit as a multiple of the TTFT of a p99 prompt alone in the fleet."""
 
 SLO_SHARE = 0.99
-"""Requests that a well-sized fleet serves within the service level."""
+"""Share of requests that a well-sized fleet serves within the service level."""
 
 MOST_WORKERS = 64
 GRACE_S = 300.0
-"""A run ends this long after the last arrival, whatever is unfinished then."""
+"""A run ends this long after the last arrival, even if requests are unfinished."""
 
 HPA_TTFT_FRAC, HPA_KV_FRAC = 0.15, 0.25
-"""hpa adds prefill workers when the prompts of one take this share of the TTFT SLO, and decode
-workers when this share of their KV pools is in use: half of what the ITL SLO allows, because a new
-worker takes 30 s to start."""
+"""Targets of hpa: prefill work per worker as a share of the TTFT SLO, and the used share of decode
+KV pools. They are half of what the SLO allows, because a new worker takes 30 s to start."""
 
 
 class Split(NamedTuple):
@@ -54,11 +54,11 @@ class Split(NamedTuple):
     decode: int
 
     def __str__(self) -> str:
-        """Return it as ``2P+4D``."""
+        """Return text such as ``2P+4D``."""
         return f"{self.prefill}P+{self.decode}D"
 
     def half(self) -> "Split":
-        """Return half of it, at least a worker per pool."""
+        """Return half the workers, at least one per pool."""
         return Split(max(1, self.prefill // 2), max(1, self.decode // 2))
 
 
@@ -67,8 +67,8 @@ class DemoSetup:
     """Engine, service level and end of every run of a demo.
 
     Attributes:
-        workload: Where the requests come from.
-        requests: What arrives: the beginning of it.
+        workload: Source of the requests.
+        requests: Requests of the runs, the beginning of the workload.
         num_gpu_blocks: KV pool of a worker, blocks.
         ttft_slo_ms: Bound on the time to first token.
         mean_prefill_ms: Time to first token of a prompt of mean length, alone.
@@ -105,13 +105,13 @@ class DemoSetup:
                 "sla": {"ttft_ms": self.ttft_slo_ms, "itl_ms": ITL_SLO_MS},
                 "max_sim_time_ms": end_ms,
                 "workload": self.workload,
-                "capture_per_request": False,  # tens of MB, which no one asked for
+                "capture_per_request": False,  # saves tens of MB
                 **options,
             }
         )
 
     def hpa(self) -> "HpaPolicy":
-        """Return ``hpa`` with targets that fit the service level, otherwise its preset."""
+        """Return the ``hpa`` preset with targets that fit the service level."""
         from aisim_gym.policies import HpaPolicy
 
         prompts = HPA_TTFT_FRAC * self.ttft_slo_ms / self.mean_prefill_ms
@@ -125,11 +125,10 @@ class DemoSetup:
     def size_fleet(self, on_try: Callable[[Split], None]) -> Split:
         """Return the smallest static fleet that serves 99 % of the requests within the SLO.
 
-        If not even 64 workers per pool suffice, what the best measured fleet reaches is what the
-        others are measured by.
+        If even 64 workers per pool do not suffice, return the best measured fleet.
 
         Args:
-            on_try: Told every fleet that is tried.
+            on_try: Called with every fleet that is tried.
         """
         share, tried = SLO_SHARE, set[FleetSize]()
 
@@ -156,7 +155,7 @@ class DemoSetup:
 
 
 def hold(split: Split) -> "StaticPolicy":
-    """Return the planner of a static fleet, which goes on ticking: its ticks enter the report."""
+    """Return the planner of a static fleet; it keeps ticking, so the report has its ticks."""
     from aisim_gym.policies import StaticPolicy
 
     return StaticPolicy(prefill=split.prefill, decode=split.decode, keep_ticking=True)
@@ -186,7 +185,7 @@ def _fleet(split: Split, num_gpu_blocks: int) -> dict[str, Any]:
 
 
 def _alone_ttft_ms(num_gpu_blocks: int, input_tokens: int) -> float:
-    """Return the time to first token of a prompt that has a fleet for itself."""
+    """Return the time to first token of a single prompt in an idle fleet."""
     request = requests_from_arrays([0.0], [max(1, input_tokens)], [2])
     replay = Replay({"fleet": _fleet(Split(1, 1), num_gpu_blocks)}, request)
     replay.advance_to_tick()

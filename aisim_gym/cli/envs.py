@@ -1,4 +1,4 @@
-"""``aisim-gym envs``: the registered environments, and their manuals."""
+"""``aisim-gym envs``: list the registered environments and show their manuals."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,12 +12,12 @@ def envs(
     ] = None,
     write: Annotated[
         Path | None,
-        typer.Option("--write", help="Write the pages of all environments into this folder."),
+        typer.Option("--write", help="Write the pages of all environments to this folder."),
     ] = None,
 ) -> None:
     """List the registered environments, or show the manual of one.
 
-    A name without the namespace will do: aisim-gym envs FlashCrowd-v0
+    The namespace may be omitted: aisim-gym envs FlashCrowd-v0
     """
     from aisim_gym.envs.env_page import PAGE_NAMES, env_page
     from aisim_gym.report.atomic_file import replace_file

@@ -1,6 +1,6 @@
-"""``aisim-gym``: the commands, and how their errors reach a person.
+"""``aisim-gym``: the commands and their error handling.
 
-Commands import what they need inside, so that the help appears at once.
+Commands import their dependencies inside the function, so that the help appears at once.
 """
 
 import inspect
@@ -31,16 +31,16 @@ EXIT_INTERRUPTED = 130
 
 
 class Commands(TyperGroup):
-    """The commands; what a user can mend is told in one paragraph instead of a traceback."""
+    """The commands; errors that a user can fix appear as one paragraph, not a traceback."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command that the arguments name."""
+        """Run the selected command."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
             typer.echo("Interrupted; files written so far are kept.", err=True)
             raise typer.Exit(EXIT_INTERRUPTED) from None
-        except BrokenPipeError:  # whoever read the output has gone
+        except BrokenPipeError:  # the reader of the output has exited
             raise
         except (AisimError, ValueError, ImportError, OSError) as error:
             if ctx.params["debug"]:
@@ -51,7 +51,7 @@ class Commands(TyperGroup):
 
 
 def _help_text(command: Callable[..., None]) -> str:
-    """Return the docstring of a command with its paragraphs unfolded: typer keeps line breaks."""
+    """Return the docstring of a command with unwrapped paragraphs, as typer keeps line breaks."""
     paragraphs = inspect.cleandoc(command.__doc__ or "").split("\n\n")
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
@@ -99,20 +99,20 @@ def main(
 ) -> None:
     """Replay LLM inference fleets, exactly and fast, and compare the planners that scale them.
 
-    [bold]aisim-gym demo[/bold] shows the whole in a minute or two.
+    [bold]aisim-gym demo[/bold] shows all of it in a minute or two.
     """
 
 
 def run() -> None:
-    """Run the command line of this process; what the script ``aisim-gym`` calls."""
+    """Run the command line; entry point of the script ``aisim-gym``."""
     warnings.formatwarning = _format_warning
     app(prog_name="aisim-gym")
 
 
 def _paragraph(error: BaseException) -> str:
-    """Return an error as a paragraph that names the program, without its type."""
+    """Return an error as a paragraph with the program name, without the type."""
     text = str(error) or type(error).__name__
-    width = 100 if sys.stderr.isatty() else 10_000  # lines of logs are not folded
+    width = 100 if sys.stderr.isatty() else 10_000  # do not wrap lines of logs
     wrapper = textwrap.TextWrapper(
         width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
     )

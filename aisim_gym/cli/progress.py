@@ -1,4 +1,4 @@
-"""What a person sees while something takes long: notes and progress bars, on stderr."""
+"""Notes and progress bars on stderr for long operations."""
 
 from collections.abc import Callable
 from types import TracebackType
@@ -11,14 +11,14 @@ from aisim_gym.replay import Progress as ReplayProgress
 
 
 class Narrator:
-    """Says what is going on; a context, which owns the progress bars.
+    """Reports progress; a context manager that owns the progress bars.
 
-    Notes are lines. Bars are shown on a terminal only, below the notes, and vanish at the end.
-    Whatever else is written to stderr meanwhile appears above the bars as well.
+    Notes are lines. Bars appear on terminals only, below the notes, and vanish at the end. Other
+    output to stderr also appears above the bars.
     """
 
     def __init__(self) -> None:
-        """Prepare for stderr as it is now."""
+        """Create a narrator for the current stderr."""
         self._console = Console(stderr=True, highlight=False)
         self._bars = Progress(
             TextColumn("{task.description}"),
@@ -32,7 +32,7 @@ class Narrator:
         )
 
     def __enter__(self) -> Self:
-        """Show bars from now on."""
+        """Start to show bars."""
         self._bars.start()
         return self
 
@@ -50,7 +50,7 @@ class Narrator:
         self._console.print(text, markup=False, soft_wrap=True)
 
     def follow(self, description: str) -> Callable[[ReplayProgress], None]:
-        """Start a bar for a run and return what keeps it up to date."""
+        """Start a bar for a run and return its update function."""
         self.clear()
         task = self._bars.add_task(description, total=None, detail="")
 
@@ -66,11 +66,11 @@ class Narrator:
         return update
 
     def wait(self, description: str) -> None:
-        """Start a bar for something whose length is not known."""
+        """Start a bar for an operation of unknown length."""
         self.clear()
         self._bars.add_task(description, total=None, detail="")
 
     def clear(self) -> None:
-        """Remove the bars of what has ended."""
+        """Remove the bars of finished operations."""
         for task_id in self._bars.task_ids:
             self._bars.remove_task(task_id)

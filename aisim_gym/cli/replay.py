@@ -1,4 +1,4 @@
-"""``aisim-gym replay``: one run, from a spec file or from flags."""
+"""``aisim-gym replay``: run one replay from a spec file or flags."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,7 +15,7 @@ WORKLOAD, FLEET, PLANNER, RUN = "Workload", "Fleet", "Planner", "Service level a
 def replay(
     spec: Annotated[
         Path | None,
-        typer.Argument(help="Spec file, .toml or .json; flags win over it.", show_default=False),
+        typer.Argument(help="Spec file, .toml or .json; flags override it.", show_default=False),
     ] = None,
     trace: Annotated[
         Path | None,
@@ -26,7 +26,9 @@ def replay(
     ] = None,
     trace_format: Annotated[
         str | None,
-        typer.Option(help="Its format; default: judged by its content.", rich_help_panel=WORKLOAD),
+        typer.Option(
+            help="Its format; default: detected from its content.", rich_help_panel=WORKLOAD
+        ),
     ] = None,
     trace_block_size: Annotated[
         int | None,
@@ -39,7 +41,7 @@ def replay(
     concurrency: Annotated[
         int | None,
         typer.Option(
-            help="Requests, or sessions, at a time: a closed loop instead of arrival times.",
+            help="Concurrent requests or sessions: a closed loop instead of arrival times.",
             rich_help_panel=WORKLOAD,
         ),
     ] = None,
@@ -75,7 +77,7 @@ def replay(
     policy: Annotated[
         str | None,
         typer.Option(
-            help="Planner that scales the fleet: static, hpa, …; default: nobody does.",
+            help="Planner that scales the fleet: static, hpa, …; default: no scaling.",
             rich_help_panel=PLANNER,
         ),
     ] = None,
@@ -89,13 +91,13 @@ def replay(
         ),
     ] = None,
     tick_s: Annotated[
-        float, typer.Option(help="Seconds between its decisions.", rich_help_panel=PLANNER)
+        float, typer.Option(help="Seconds between decisions.", rich_help_panel=PLANNER)
     ] = 30.0,
     max_workers: Annotated[
-        int | None, typer.Option(help="Most workers of a pool.", rich_help_panel=PLANNER)
+        int | None, typer.Option(help="Maximum workers of a pool.", rich_help_panel=PLANNER)
     ] = None,
     max_gpus: Annotated[
-        int | None, typer.Option(help="Most GPUs of the fleet.", rich_help_panel=PLANNER)
+        int | None, typer.Option(help="Maximum GPUs of the fleet.", rich_help_panel=PLANNER)
     ] = None,
     ttft_slo_ms: Annotated[
         float | None,
@@ -119,21 +121,21 @@ def replay(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Folder for the report, records per request and a picture.", rich_help_panel=RUN
+            help="Folder for the report, records per request and a plot.", rich_help_panel=RUN
         ),
     ] = None,
     parquet: Annotated[
         bool,
         typer.Option(
             "--parquet",
-            help="Write the records per request as Parquet, too; needs pyarrow.",
+            help="Also write the records per request as Parquet; needs pyarrow.",
             rich_help_panel=RUN,
         ),
     ] = False,
 ) -> None:
-    """Replay a workload through a fleet and print what came of it.
+    """Replay a workload through a fleet and print the results.
 
-    An interrupted run prints and writes what it has so far, marked as partial.
+    An interrupted run prints and writes its results so far, marked as partial.
 
     Example: [cyan]aisim-gym replay --trace trace.jsonl.gz --prefill 2 --decode 4 --startup-s 30
     --policy hpa --tick-s 15 --ttft-slo-ms 2000 --itl-slo-ms 100 --out runs/mine[/cyan]
@@ -178,7 +180,7 @@ def replay(
             run.follow(planner, narrator.follow("Replaying"))
         except KeyboardInterrupt:
             was_interrupted = True
-            narrator.note("Interrupted: what follows is the run so far")
+            narrator.note("Interrupted: results of the run so far follow")
     report = summarize(run)
     Console(highlight=False).print(results_table(run, report))
     if folder is not None:

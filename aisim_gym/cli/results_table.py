@@ -1,4 +1,4 @@
-"""The headline numbers of one run, a line each: what ``aisim-gym replay`` prints."""
+"""Results table of ``aisim-gym replay``: the headline numbers of one run."""
 
 import numpy as np
 from rich.table import Table
@@ -16,9 +16,9 @@ NO_SAMPLES = "–"  # noqa: RUF001
 
 
 def results_table(replay: Replay, report: Report) -> Table:
-    """Return the results of a run, finished or not; a dash stands for what nothing was measured of.
+    """Return the results of a run, finished or not; a dash marks numbers without samples.
 
-    Requests that did not complete have a line per reason, where there are any.
+    Requests that did not complete have a line per reason, if any.
     """
     numbers = headline(report)
     table = Table("measure", "value", title="Replay")

@@ -1,4 +1,4 @@
-"""What a run leaves in its folder: the report, a picture, and a manifest that says what it was."""
+"""Write the folder of a run: report, plot and manifest."""
 
 import json
 import sys
@@ -25,7 +25,7 @@ def can_plot() -> bool:
 
 
 def prepare_folder(folder: Path) -> Path:
-    """Create the folder that ``--out`` names, so that a run does not end with nowhere to write to.
+    """Create the folder of ``--out`` before the run, so that writing cannot fail afterwards.
 
     Returns:
         The folder, with ``~`` expanded.
@@ -66,20 +66,20 @@ def write_run(
     picture: Path | None = None,
     parquet: bool = False,
 ) -> list[Path]:
-    """Write report, manifest and, if matplotlib is installed, the picture of a run.
+    """Write report, manifest and, if matplotlib is installed, the plot of a run.
 
-    A run that has not served everything, because it was interrupted or reached its time limit, is
-    marked as partial: ``is_partial`` in the manifest, and in the title of the picture.
+    A run that was interrupted or reached its time limit is marked as partial: ``is_partial`` in the
+    manifest, and in the title of the plot.
 
     Args:
         replay: The run.
         report: Its report.
-        folder: Where to; created where it is missing.
-        planner: Who scaled the fleet, "none" for nobody.
-        parameters: What the planner was given.
-        limits: What the planner was told about the fleet's limits.
-        picture: Path of the picture instead of ``run.png`` in the folder.
-        parquet: Whether to write the records per request as Parquet, too.
+        folder: Destination, created if missing.
+        planner: Name of the planner, "none" without one.
+        parameters: Parameters of the planner.
+        limits: Fleet limits of the planner.
+        picture: Path of the plot instead of ``run.png`` in the folder.
+        parquet: Whether to also write the records per request as Parquet.
 
     Returns:
         The files written.

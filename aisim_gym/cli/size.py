@@ -1,4 +1,4 @@
-"""``aisim-gym size``: the smallest fixed fleet that keeps a service level for a trace."""
+"""``aisim-gym size``: find the smallest fixed fleet that meets a service level for a trace."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,14 +16,16 @@ def size(
     trace: Annotated[
         Path | None,
         typer.Argument(
-            help="Trace file, plain or .gz: Mooncake, Azure, BurstGPT, our CSV; may be left out if "
+            help="Trace file, plain or .gz: Mooncake, Azure, BurstGPT, our CSV; optional if "
             "--spec has a workload.",
             show_default=False,
         ),
     ] = None,
     trace_format: Annotated[
         str | None,
-        typer.Option(help="Its format; default: judged by its content.", rich_help_panel=WORKLOAD),
+        typer.Option(
+            help="Its format; default: detected from its content.", rich_help_panel=WORKLOAD
+        ),
     ] = None,
     trace_block_size: Annotated[
         int | None,
@@ -41,7 +43,7 @@ def size(
         bool | None,
         typer.Option(
             "--disagg/--agg",
-            help="Prefill and decode workers, or workers that do both; default: what --spec says, "
+            help="Prefill and decode workers, or workers that do both; default: as in --spec, "
             "else --agg.",
             show_default=False,
             rich_help_panel=FLEET,
@@ -50,7 +52,7 @@ def size(
     spec: Annotated[
         Path | None,
         typer.Option(
-            help="Spec file, .toml or .json, with workload, fleet or limits; flags win over it.",
+            help="Spec file, .toml or .json, with workload, fleet or limits; flags override it.",
             rich_help_panel=FLEET,
         ),
     ] = None,
@@ -64,10 +66,10 @@ def size(
         ),
     ] = None,
     max_workers: Annotated[
-        int, typer.Option(help="Most workers of a pool.", rich_help_panel=FLEET)
+        int, typer.Option(help="Maximum workers of a pool.", rich_help_panel=FLEET)
     ] = 64,
     max_gpus: Annotated[
-        int | None, typer.Option(help="Most GPUs of the fleet.", rich_help_panel=FLEET)
+        int | None, typer.Option(help="Maximum GPUs of the fleet.", rich_help_panel=FLEET)
     ] = None,
     ttft_slo_ms: Annotated[
         float | None,
@@ -80,7 +82,7 @@ def size(
     share: Annotated[
         float,
         typer.Option(
-            help="Wanted share of requests within the bounds, in (0, 1].", rich_help_panel=LEVEL
+            help="Required share of requests within the bounds, in (0, 1].", rich_help_panel=LEVEL
         ),
     ] = 0.95,
     as_json: Annotated[
@@ -94,9 +96,8 @@ def size(
 ) -> None:
     """Find the smallest fixed fleet that serves a share of the requests within latency bounds.
 
-    Each candidate is one replay of the whole trace. Smallest means the fewest GPUs, and with as
-    many GPUs the fewest prefill workers. An interrupted search prints, and writes, the fleets
-    measured so far.
+    Each candidate is one replay of the whole trace. Smallest means the fewest GPUs, then the fewest
+    prefill workers. An interrupted search prints and writes the fleets measured so far.
 
     Example: [cyan]aisim-gym size trace.jsonl.gz --engine h100-llama31-8b --ttft-slo-ms 500
     --itl-slo-ms 30 --share 0.95 --disagg[/cyan]
@@ -147,7 +148,7 @@ def size(
         except (NoFleetError, KeyboardInterrupt) as stopped:
             error = stopped
             if isinstance(stopped, KeyboardInterrupt):
-                narrator.note("Interrupted: what follows are the fleets measured so far")
+                narrator.note("Interrupted: the fleets measured so far follow")
     result = partial_dict(measured, share, full_spec) if sized is None else sized.to_dict()
     text = json.dumps(result, indent=2) + "\n"
     if as_json:
@@ -170,7 +171,7 @@ def size(
 def _build_spec(
     file: Path | None, options: "SpecOptions", engine: str | None, disagg: bool | None
 ) -> "ReplaySpec":
-    """Return the spec of the runs; of its fleet only the number of workers does not matter."""
+    """Return the spec of the runs, with an arbitrary number of workers."""
     import json
     from dataclasses import replace
 

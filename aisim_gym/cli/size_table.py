@@ -1,4 +1,4 @@
-"""What ``aisim-gym size`` prints: the fleet that was found beside the next smaller ones."""
+"""Tables of ``aisim-gym size``: the resulting fleet and the next smaller ones."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -33,7 +33,7 @@ def partial_table(
 def partial_dict(
     measured: Sequence[MeasuredFleet], share: float, spec: ReplaySpec
 ) -> dict[str, Any]:
-    """Return the same as plain data, with the keys of a result."""
+    """Return the fleets of a search without a result as plain data, with the keys of a result."""
     ordered = sorted(measured, key=lambda fleet: (fleet.gpus, fleet.size))
     return {
         "share": share,

@@ -1,4 +1,4 @@
-"""From a spec file and flags to a replay spec; flags win over the file."""
+"""Build a replay spec from a spec file and flags; flags override the file."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,14 +16,14 @@ Data = dict[str, Any]
 
 @dataclass(frozen=True)
 class SpecOptions:
-    """What flags say about a spec; None where a flag was not given.
+    """Spec settings given by flags; None if a flag is not given.
 
     Attributes:
         trace: Trace file instead of the file's workload.
-        trace_format: Its format; by default judged by its first line.
+        trace_format: Its format; by default detected from its first line.
         trace_block_size: Tokens per hash id.
         speedup: Divides arrival times.
-        concurrency: Requests, or sessions, at a time, instead of arrival times.
+        concurrency: Concurrent requests or sessions, instead of arrival times.
         workers: Workers of an aggregated fleet.
         prefill: Prefill workers of a disaggregated fleet.
         decode: Decode workers of a disaggregated fleet.
@@ -54,7 +54,7 @@ class SpecOptions:
 
 
 def build_spec(file: Path | None, options: SpecOptions) -> ReplaySpec:
-    """Return the spec that a file and flags describe; without a file flags change the defaults.
+    """Return the spec of a file and flags; without a file, flags change the defaults.
 
     Raises:
         SpecError: If the file or the result is not valid, or a flag does not fit the fleet.
@@ -80,7 +80,7 @@ def build_spec(file: Path | None, options: SpecOptions) -> ReplaySpec:
 
 
 def parse_assignments(flag: str, texts: Iterable[str]) -> Iterator[tuple[str, Any]]:
-    """Yield name and value of texts ``name=value``; a value is JSON, or else a string.
+    """Yield name and value of texts ``name=value``; a value is JSON or else a string.
 
     Raises:
         SpecError: If a text has no name or no ``=``.
@@ -156,7 +156,7 @@ def _apply_rest(data: Data, options: SpecOptions) -> None:
 
 
 def _table(data: Data, path: str) -> Mapping[str, Any]:
-    """Return the table at a dotted path, an empty one if it is not there."""
+    """Return the table at a dotted path, empty if missing."""
     found: Any = data
     for key in path.split("."):
         found = found.get(key) if isinstance(found, dict) else None
@@ -164,7 +164,7 @@ def _table(data: Data, path: str) -> Mapping[str, Any]:
 
 
 def _assign(data: Data, path: str, value: Any) -> None:
-    """Set the value at a dotted path, with the tables on the way to it."""
+    """Set the value at a dotted path, creating missing tables."""
     *parents, last = path.split(".")
     table = data
     for depth, key in enumerate(parents, 1):

@@ -1,4 +1,4 @@
-"""``aisim-gym trace``: look at traces, convert them, make new ones."""
+"""``aisim-gym trace``: inspect, convert and generate traces."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +9,7 @@ import typer
 if TYPE_CHECKING:
     from aisim_gym.spec import WorkloadSpec
 
-HELP = "Look at traces, convert them, make new ones."
+HELP = "Inspect, convert and generate traces."
 INPUT, CHANGES = "Input", "Changes, in this order"
 
 TraceFile = Annotated[
@@ -18,7 +18,7 @@ TraceFile = Annotated[
 TraceFormat = Annotated[
     str | None,
     typer.Option(
-        help="mooncake, mooncake-delta, azure, burstgpt or csv; default: judged by its content.",
+        help="mooncake, mooncake-delta, azure, burstgpt or csv; default: detected from content.",
         rich_help_panel=INPUT,
     ),
 ]
@@ -30,20 +30,20 @@ TimeUnit = Annotated[
     str | None,
     typer.Option(
         help="Unit of the times, s or ms; default: ms for mooncake, s for burstgpt; the other "
-        "formats say it themselves.",
+        "formats specify it.",
         rich_help_panel=INPUT,
     ),
 ]
 SpreadMs = Annotated[
     float | None,
     typer.Option(
-        help="Spread arrivals that share a stamp over so many ms: 3000 for Mooncake's "
+        help="Spread arrivals with equal stamps over this many ms: 3000 for Mooncake's "
         "conversation trace.",
         rich_help_panel=CHANGES,
     ),
 ]
 OutFormat = Annotated[
-    str | None, typer.Option("--format", help="mooncake or csv; default: by the name of the file.")
+    str | None, typer.Option("--format", help="mooncake or csv; default: by file name.")
 ]
 
 
@@ -60,7 +60,7 @@ def info(
         bool, typer.Option("--json", help="Print JSON, a list with an object per file.")
     ] = False,
 ) -> None:
-    """Print what traces are like: rates, burstiness, lengths, shared prefixes.
+    """Print trace statistics: rates, burstiness, lengths, shared prefixes.
 
     CV is the standard deviation of the gaps between arrivals over their mean; IDC of T is the
     variance of the arrivals in windows of T over their mean. Both are 1 for random (Poisson)
@@ -108,7 +108,7 @@ def info(
 
 def plot(
     file: TraceFile,
-    out: Annotated[Path, typer.Option(help="Picture to write: .png, .svg or .pdf.")] = Path(
+    out: Annotated[Path, typer.Option(help="Plot to write: .png, .svg or .pdf.")] = Path(
         "trace.png"
     ),
     trace_format: TraceFormat = None,
@@ -160,16 +160,16 @@ def convert(
     spread_ms: SpreadMs = None,
     start_s: Annotated[
         float | None,
-        typer.Option(help="Leave out what arrives before.", rich_help_panel=CHANGES),
+        typer.Option(help="Remove earlier arrivals.", rich_help_panel=CHANGES),
     ] = None,
     duration_s: Annotated[
         float | None,
-        typer.Option(help="Leave out what arrives so much later.", rich_help_panel=CHANGES),
+        typer.Option(help="Remove arrivals this much later.", rich_help_panel=CHANGES),
     ] = None,
     rate_scale: Annotated[
         float | None,
         typer.Option(
-            help="Multiply the rate in the same time, by leaving out or copying requests at "
+            help="Multiply the rate over the same time by removing or copying requests at "
             "random: bursts stay where they are.",
             rich_help_panel=CHANGES,
         ),
@@ -180,17 +180,17 @@ def convert(
     ] = None,
     max_input_tokens: Annotated[
         int | None,
-        typer.Option(help="Leave out requests with longer prompts.", rich_help_panel=CHANGES),
+        typer.Option(help="Remove requests with longer prompts.", rich_help_panel=CHANGES),
     ] = None,
     max_total_tokens: Annotated[
         int | None,
         typer.Option(
-            help="Leave out requests whose prompt and output are longer.", rich_help_panel=CHANGES
+            help="Remove requests with longer prompt and output together.", rich_help_panel=CHANGES
         ),
     ] = None,
     clip: Annotated[
         bool,
-        typer.Option("--clip", help="Cut what is too long instead.", rich_help_panel=CHANGES),
+        typer.Option("--clip", help="Cut overlong requests instead.", rich_help_panel=CHANGES),
     ] = False,
     time_scale: Annotated[
         float,
@@ -199,9 +199,9 @@ def convert(
         ),
     ] = 1.0,
 ) -> None:
-    """Write a trace in another format, a part of it, or with another rate.
+    """Convert a trace to another format, time range or rate.
 
-    Times of the result are ms since the first arrival. A file that exists is replaced once the new
+    Times of the result are ms since the first arrival. An existing file is replaced once the new
     one is complete.
 
     Example: [cyan]aisim-gym trace convert conversation.jsonl.gz tenth.csv --spread-ms 3000
@@ -236,7 +236,7 @@ def generate(
     paths: Annotated[
         list[Path],
         typer.Argument(
-            help="Replay spec whose workload to make (may be left out), and the file to write: "
+            help="Replay spec of the workload (optional), and the file to write: "
             ".csv or .jsonl (Mooncake), also with .gz.",
             show_default=False,
             metavar="[SPEC] OUT",
@@ -257,7 +257,7 @@ def generate(
 ) -> None:
     """Write the requests of a generator as a trace file.
 
-    Flags win over the spec file.
+    Flags override the spec file.
 
     Example: [cyan]aisim-gym trace generate chat.csv --set kind=chat-wave --set
     duration_s=600[/cyan]
@@ -286,7 +286,7 @@ def _write(
     what: str,
     engine_block_size: int | None = None,
 ) -> None:
-    """Load a workload, write it and say what was written."""
+    """Load a workload, write it and print a summary."""
     from aisim_gym.cli.progress import Narrator
     from aisim_gym.cli.trace_options import check_target, describe, write_whole
     from aisim_gym.workload import load_workload
@@ -303,7 +303,7 @@ def _write(
 
 
 def _check_needs(**flags: tuple[Any, Any]) -> None:
-    """Refuse a flag that changes nothing without another one."""
+    """Raise if a flag has no effect without another one."""
     needed = {"seed": "--rate-scale", "clip": "--max-input-tokens or --max-total-tokens"}
     for name, (value, other) in flags.items():
         if value is not None and other is None:

@@ -1,4 +1,4 @@
-"""From the flags of ``aisim-gym trace`` to workloads, and from workloads to files."""
+"""Workloads from the flags of ``aisim-gym trace``, and trace files from workloads."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ def trace_workload(file: Path, trace_format: str | None, **fields: Any) -> Workl
 
     Args:
         file: The file; ``~`` is expanded.
-        trace_format: None = judged by its first line.
+        trace_format: None = detected from its first line.
         fields: Fields of the workload; None = not given.
 
     Raises:
@@ -31,12 +31,12 @@ def trace_workload(file: Path, trace_format: str | None, **fields: Any) -> Workl
 
 
 def generator_spec(file: Path | None, preset: str | None, settings: list[str]) -> ReplaySpec:
-    """Return a spec whose workload is generated: from a file, changed by flags.
+    """Return a spec with a generated workload, from a file and flags.
 
     Args:
-        file: Replay spec; None = only what the flags say.
+        file: Replay spec; None = flags only.
         preset: Name of a preset of the generator ``traffic``.
-        settings: Texts ``field=value`` about the generator; they win.
+        settings: Texts ``field=value`` for the generator, with the highest precedence.
 
     Raises:
         SpecError: If the file or the result is not valid.
@@ -56,7 +56,7 @@ def check_target(target: Path) -> Path:
     """Return the absolute path to write to.
 
     Raises:
-        WorkloadError: If its folder is not there.
+        WorkloadError: If its folder does not exist.
     """
     where = target.expanduser().absolute()
     if not where.parent.is_dir():
@@ -65,13 +65,13 @@ def check_target(target: Path) -> Path:
 
 
 def write_whole(requests: RequestTable, where: Path, trace_format: str) -> None:
-    """Write a trace file that appears complete or not at all."""
+    """Write a trace file atomically."""
     with replace_file(where) as temporary:
         write_trace(requests, temporary, trace_format, compress=where.suffix == ".gz")
 
 
 def describe(requests: RequestTable, trace_format: str) -> str:
-    """Return what a file that was written holds, and how to read it, in one line."""
+    """Return a one-line summary of a written file and how to read it."""
     text = repr(requests).removeprefix("RequestTable(").removesuffix(")")
     hints = []
     if requests.is_delta:

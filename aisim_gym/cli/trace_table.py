@@ -1,4 +1,4 @@
-"""The tables of ``aisim-gym trace info``: a line per measure, a column per file."""
+"""Tables of ``aisim-gym trace info``: a line per statistic, a column per file."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,20 +9,20 @@ from aisim_gym.workload.statistics import LengthStatistics, TraceStatistics
 NO_DATA = "–"  # noqa: RUF001
 
 BORDERS = 3
-"""Characters that a column takes beside its text; the last border of a table is one more."""
+"""Characters of a column besides its text; a table has one more border."""
 
 FOLDED_NAME = 14
-"""Width at which a long name is folded where whole names do not fit."""
+"""Width at which long names are wrapped if whole names do not fit."""
 
 
 def statistics_tables(traces: Mapping[str, TraceStatistics], width: int) -> list[Table]:
-    """Return the statistics of traces by name; a dash stands for too little data.
+    """Return the statistics of traces by name; a dash means too little data.
 
-    Numbers are never broken: what does not fit side by side goes into a table of its own.
+    Numbers are never wrapped: columns that do not fit side by side go into another table.
 
     Args:
         traces: At least one.
-        width: Of the screen, in characters.
+        width: Width of the screen in characters.
     """
     columns = {name: _sections(trace) for name, trace in traces.items()}
     room = width - 1
@@ -113,7 +113,7 @@ def _lengths(what: str, lengths: LengthStatistics) -> Mapping[str, str]:
 
 
 def _text(value: float | None) -> str:
-    """Return a number with four digits, more of them only before the point."""
+    """Return a number with four significant digits, or more before the decimal point."""
     if value is None:
         return NO_DATA
     return f"{value:,.0f}" if abs(value) >= 1000.0 else f"{value:.4g}"

@@ -1,6 +1,6 @@
-"""The smallest runs that make the kernel be compiled, in a process each.
+"""Minimal runs that compile the kernel, each in its own process.
 
-Whatever code such a run calls is compiled with it, so nothing here knows its entry points.
+Each run compiles the code that it calls, so no list of entry points is needed.
 """
 
 import contextlib
@@ -21,18 +21,18 @@ from aisim_gym.numba_adapter import IS_COMPLETE, SETTINGS
 
 @dataclass(frozen=True)
 class WarmRun:
-    """A tiny replay, or an episode's beginning in every environment."""
+    """A tiny replay, or the first steps in every environment."""
 
     name: str
     backend: str | None = None
-    """None for the environments as they are by default."""
+    """None for the default environments."""
     drafts: bool = False
     """Whether the engines decode speculatively."""
 
 
 @dataclass(frozen=True)
 class Warmed:
-    """What a process did for one run."""
+    """Result of the process of one run."""
 
     code: list[Prepared]
     seconds: float
@@ -40,10 +40,10 @@ class Warmed:
 
 
 def choose_runs(backends: list[str], everything: bool) -> list[WarmRun]:
-    """Return a run per kind of world; those of the environments if nothing is asked for.
+    """Return a run per kind of world; by default those of the environments.
 
     Raises:
-        ValueError: If a name is not that of a backend, or nothing is compiled at all.
+        ValueError: If a backend is unknown, or compilation is disabled.
     """
     if SETTINGS.DISABLE_JIT:
         raise ValueError("NUMBA_DISABLE_JIT is set: nothing is compiled")
@@ -64,12 +64,12 @@ def choose_runs(backends: list[str], everything: bool) -> list[WarmRun]:
             runs.append(WarmRun(name, name))
             if drafting is not plain:
                 runs.append(WarmRun(f"{name}, speculative decoding", name, drafts=True))
-    # Last: by then another process has compiled what they share with a backend.
+    # Last, after another process has compiled the code shared with a backend.
     return [*runs, environments] if everything else runs
 
 
 def warm(runs: list[WarmRun]) -> Iterator[tuple[WarmRun, Warmed]]:
-    """Do every run in a process of its own, as many at a time as there are processors."""
+    """Execute every run in its own process, as many at once as there are processors."""
     num_processes = min(len(runs), _num_processors())
     start_anew = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(
@@ -109,7 +109,7 @@ def _replay(backend: str, drafts: bool) -> None:
     from aisim_gym.workload import requests_from_arrays
 
     engine = {"backend": backend, **({"aic_nextn": 2} if drafts else {})}
-    num_requests = 100  # so many that all tables must grow
+    num_requests = 100  # enough that all tables must grow
     requests = requests_from_arrays(
         [5.0 * i for i in range(num_requests)], [2000] * num_requests, [3] * num_requests
     )

@@ -1,4 +1,4 @@
-"""``aisim-gym warmup``: compile now, so that later runs start at once."""
+"""``aisim-gym warmup``: compile in advance, so that later runs start at once."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,18 +16,18 @@ def warmup(
     backend: Annotated[
         list[str] | None,
         typer.Option(
-            help="What replays with this scheduler need, with and without speculative decoding: "
+            help="Code for replays with this scheduler, with and without speculative decoding: "
             "vllm, sglang or trtllm; repeatable."
         ),
     ] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="What the environments and all backends need.")
+        bool, typer.Option("--all", help="Code for the environments and all backends.")
     ] = False,
 ) -> None:
-    """Compile what the environments need, and keep it for later runs.
+    """Compile the code of the environments and cache it for later runs.
 
-    Otherwise the first run does that. Nothing is compiled twice: what is kept already is only
-    looked up. Exit status: 0, or 1 if compiled code could not be kept.
+    Otherwise the first run compiles it. Code in the cache is not compiled again. Exit status: 0, or
+    1 if compiled code could not be cached.
 
     Example, in a Dockerfile: [cyan]RUN aisim-gym warmup --all[/cyan]
     """

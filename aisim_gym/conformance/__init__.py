@@ -1,7 +1,7 @@
-"""Comparing this replay with recorded runs of the reference, field by field.
+"""Compare this replay with recorded runs of the reference, field by field.
 
-:func:`check_golden` runs one golden file, :func:`find_goldens` finds those a command line means.
-:func:`run_scenario` and :func:`find_difference` are its two halves.
+:func:`check_golden` runs and compares one golden file, in terms of :func:`run_scenario` and
+:func:`find_difference`. :func:`find_goldens` finds the files of a command line.
 """
 
 from aisim_gym.conformance.compare import Outcome, Status, check_golden, find_difference

@@ -1,4 +1,4 @@
-"""Running the scenario of a golden file and comparing the results, field by field."""
+"""Run the scenario of a golden file and compare the results, field by field."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,14 +20,14 @@ from aisim_gym.report import RequestRecords
 WALL_CLOCK_KEYS = frozenset(
     {"wall_time_ms", "processed_tokens_per_s", "processed_output_tokens_per_s"}
 )
-"""Keys of our summary that no golden has."""
+"""Keys of our summary that goldens do not have."""
 
 OPTIONAL_COLUMNS = frozenset({"routing_history", "admission_history"})
-"""Columns that large goldens leave out although the run had them."""
+"""Columns that large goldens omit."""
 
 
 class Status(StrEnum):
-    """How a comparison ended."""
+    """Result of a comparison."""
 
     PASSED = "PASS"
     FAILED = "FAIL"
@@ -41,13 +41,13 @@ class Outcome:
     Attributes:
         path: The file.
         name: The scenario.
-        status: Passed, failed, or skipped: not compared, so not passed either.
+        status: Passed, failed, or skipped (not compared).
         num_ticks: Recorded ticks.
         num_requests: Requests of the workload.
-        difference: The first difference, if it failed.
-        reason: Why it was skipped, if it was.
-        notes: What was left out of the comparison.
-        exception: What ended our run, or None.
+        difference: The first difference, if any.
+        reason: Why it was skipped, if so.
+        notes: Parts excluded from the comparison.
+        exception: Exception that ended our run, or None.
     """
 
     path: Path
@@ -71,12 +71,12 @@ class Outcome:
 
 
 def check_golden(source: str | Path | Golden) -> Outcome:
-    """Run the scenario of a golden file and compare it with what was recorded.
+    """Run the scenario of a golden file and compare it with the recorded run.
 
     A scenario that this version does not replay is skipped.
 
     Args:
-        source: A file, or one already read.
+        source: A path, or a loaded golden file.
 
     Raises:
         GoldenError: If the file cannot be read or its scenario is not valid.
@@ -99,8 +99,8 @@ def check_golden(source: str | Path | Golden) -> Outcome:
 def find_difference(golden: Golden, run: ScenarioRun) -> Difference | None:
     """Return where our run of a scenario first differs from the recorded one, or None.
 
-    Compared are, in this order: the snapshots, the error that ended the run, the number of
-    decisions, the records per request, the summary, the lifecycle operations, the telemetry.
+    The order of comparison is: snapshots, the error that ended the run, number of decisions,
+    records per request, summary, lifecycle operations, telemetry.
     """
     return next(_differences(golden, run), None)
 
@@ -124,15 +124,15 @@ def _notes(golden: Golden) -> tuple[str, ...]:
 
 
 def _differences(golden: Golden, run: ScenarioRun) -> Iterator[Difference]:
-    """Yield differences in the order of comparison; only the first means something."""
+    """Yield differences in the order of comparison; only the first is meaningful."""
     if golden.snapshots is not None:
-        # Not strict: a run that saw too few or too many ticks is told below.
+        # Not strict: a different number of ticks is reported below.
         for ordinal, (got, expected) in enumerate(zip(run.seen, golden.snapshots, strict=False)):
             yield from _found(first_difference(f"tick {ordinal}", got, expected))
     if not isinstance(run.exception, ScriptEndedError):
         yield from _error_differences(golden, run.exception)
     if len(run.seen) != golden.num_ticks:
-        yield Difference("run", "decisions asked for", len(run.seen), golden.num_ticks)
+        yield Difference("run", "number of decisions", len(run.seen), golden.num_ticks)
     if (report := run.report) is not None and golden.error is None:
         if golden.per_request is not None:
             assert report.per_request is not None
@@ -149,7 +149,7 @@ def _found(difference: Difference | None) -> Iterator[Difference]:
 
 
 def _error_differences(golden: Golden, exception: Exception | None) -> Iterator[Difference]:
-    """Our message contains the recorded one; a plain ``Exception`` may be of any type here."""
+    """Compare errors: our message must contain the recorded one; ``Exception`` matches any type."""
     expected = golden.error
     got_text = None if exception is None else f"{type(exception).__name__}: {exception}"
     if expected is None or exception is None:
@@ -182,13 +182,13 @@ def _record_differences(
             got = _without_nulls(ours[name][index]) if name in ours else ABSENT
             if name in expected:
                 wanted = expected[name][position]
-            else:  # a column that is null everywhere is left out; ours may be an empty list
+            else:  # goldens omit all-null columns; ours may contain empty lists
                 got, wanted = got or None, None
             yield from _found(first_difference(f"request row {row}", got, wanted, name))
 
 
 def _without_nulls(value: Any) -> Any:
-    """Leave null values out of the entries of a history, as goldens do."""
+    """Remove null values from the entries of a history, as in goldens."""
     if not isinstance(value, list):
         return value
     return [{key: item for key, item in entry.items() if item is not None} for entry in value]
@@ -209,7 +209,7 @@ def _operation_differences(
 
 
 def _with_rows(operation: dict[str, Any]) -> dict[str, Any]:
-    """Name released requests by their rows, as goldens do."""
+    """Identify released requests by their rows, as in goldens."""
     operation = dict(operation)
     uuids = operation.pop("topology_released_request_uuids")
     return {**operation, "topology_released_rows": [UUID(uuid).int - 1 for uuid in uuids]}

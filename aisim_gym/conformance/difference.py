@@ -1,6 +1,6 @@
-"""Comparing two values as a golden file demands: where they differ first, and by how much.
+"""Find the first difference between two values, with the tolerances of golden files.
 
-How exact: counts, ids, strings and orders equal; floats within 1e-9 relative.
+Counts, ids, strings and orders must be equal, floats within 1e-9 relative.
 """
 
 import math
@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 RELATIVE = 1e-9
 
 ABSOLUTE_DEVIATION = 1e-9
-"""For variances and standard deviations. Where all values are equal the exact answer is 0, of which
-rounding leaves some last digits (1e-14 has been seen) that no relative bound covers."""
+"""Absolute tolerance for variances and standard deviations. If all values are equal, the exact
+result is 0, but rounding leaves errors (1e-14 observed) that no relative tolerance covers."""
 
 
 class Difference(NamedTuple):
-    """The first place where a run is not what was recorded.
+    """The first place where a run differs from the recorded one.
 
     Attributes:
-        place: What is compared: ``tick 12``, ``request row 3``, ``summary``, ``operation 4``,
+        place: Object compared: ``tick 12``, ``request row 3``, ``summary``, ``operation 4``,
             ``run``.
         field: Path of the field in it.
         got: Value of our run.
@@ -37,7 +37,7 @@ class Difference(NamedTuple):
 
 
 class _Absent:
-    """Stands for a key or an element that is not there."""
+    """Marks a missing key or element."""
 
     def __repr__(self) -> str:
         return "nothing"
@@ -49,13 +49,13 @@ ABSENT = _Absent()
 def first_difference(place: str, got: Any, expected: Any, field: str = "") -> Difference | None:
     """Return the first difference between two values as read from JSON, depth first, or None.
 
-    Types count: 1 and 1.0 differ, as do a missing key and a null.
+    Types matter: 1 and 1.0 differ, as do a missing key and a null.
 
     Args:
-        place: What is compared, for the result.
+        place: Object compared, for the result.
         got: Our value.
         expected: The recorded value.
-        field: Path of both in ``place``; its last name decides how exact floats must be.
+        field: Path of both in ``place``; its last name selects the tolerance of floats.
     """
     return next(_differences(place, got, expected, field), None)
 

@@ -32,22 +32,22 @@ _KIND_NAMES = {dict: "an object", list: "a list", str: "a string", int: "an inte
 
 
 class GoldenError(AisimError, ValueError):
-    """A path that is no readable golden file, or that names none."""
+    """A path is not a readable golden file, or matches none."""
 
 
 @dataclass(frozen=True, repr=False)
 class Golden:
-    """One recorded run: what was asked for, and what came of it.
+    """One recorded run: its scenario and its results.
 
     Attributes:
         path: The file.
         name: Name of the scenario.
-        scenario: Everything needed to run it again.
+        scenario: Everything needed to repeat the run.
         error: ``{type, message}`` of the exception that ended the run, or None.
-        snapshots: What the policy saw, tick by tick; None if the file has only their number.
-        num_ticks: Number of decisions the run asked for.
+        snapshots: Snapshots passed to the policy, per tick; None if the file has only their number.
+        num_ticks: Number of decisions in the run.
         per_request: Columns of the records, sorted by ``row``; None if there are none.
-        summary: Without its wall-clock keys; None after an error.
+        summary: Summary without wall-clock keys; None after an error.
         lifecycle_operations: None after an error.
         telemetry: ``{sample_interval_ms, samples}``, None if no samples were taken.
     """
@@ -68,17 +68,17 @@ class Golden:
         """Read a golden file.
 
         Raises:
-            GoldenError: If it cannot be read or is no golden file; names the file.
+            GoldenError: If the file cannot be read or is not a golden file; names the file.
         """
         path = Path(path).expanduser()
         return cls.from_data(_read_object(path), path)
 
     @classmethod
     def from_data(cls, data: dict[str, Any], path: Path) -> Self:
-        """Return the golden that the JSON object of a file says; ``path`` names it in messages.
+        """Return the golden of a JSON object; ``path`` is for messages.
 
         Raises:
-            GoldenError: If it is no golden.
+            GoldenError: If the object is not a golden.
         """
         if data.get("format") != FORMAT:
             raise GoldenError(f"{path}: got format {data.get('format')!r}, expected {FORMAT!r}")
@@ -114,7 +114,7 @@ class Golden:
         """Return the keyword arguments of the reference's call, without trace file and policy.
 
         Raises:
-            KeyError: If the scenario lacks a part.
+            KeyError: If the scenario is incomplete.
         """
         return {
             **self._fleet_arguments(),
@@ -129,7 +129,7 @@ class Golden:
 
         Raises:
             GoldenError: If the scenario is not valid.
-            UnsupportedError: If it is valid, but no spec of this package can say it.
+            UnsupportedError: If it is valid, but a spec cannot express it.
         """
         try:
             return replay_spec_from_reference_arguments(**self.reference_arguments())
@@ -226,5 +226,5 @@ def _check_part(path: Path, data: dict[str, Any], part: str, kind: type) -> None
 
 
 def _kind(value: Any) -> str:
-    """Say what ``value`` is in JSON."""
+    """Return the JSON type of ``value``."""
     return "nothing" if value is None else _KIND_NAMES.get(type(value), "something else")

@@ -1,4 +1,4 @@
-"""Which golden files a command line means (rulings.md 10)."""
+"""Find the golden files of a command line (rulings.md 10)."""
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
@@ -8,11 +8,11 @@ from aisim_gym.conformance.golden import SUFFIX, GoldenError
 
 
 def find_goldens(paths: Iterable[str | Path], match: str = "*") -> list[Path]:
-    """Return the golden files that ``paths`` name, each once.
+    """Return the golden files in ``paths``, without duplicates.
 
     Args:
-        paths: Files, or folders, which mean their own ``*.json.gz`` in order of names (folders in
-            them, such as ``bench/``, are not entered). ``~`` is expanded.
+        paths: Files, or folders whose ``*.json.gz`` are taken in order of names (subfolders such as
+            ``bench/`` are not searched). ``~`` is expanded.
         match: Shell pattern that the file name without ``.json.gz`` must match.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Our run of the scenario of a golden file."""
+"""Run the scenario of a golden file."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,11 +12,11 @@ from aisim_gym.report import Report, summarize
 
 @dataclass(frozen=True)
 class ScenarioRun:
-    """What came of a scenario in this package.
+    """Results of a scenario in this package.
 
     Attributes:
-        seen: The snapshots that the policy was shown, in the reference's form.
-        exception: What ended the run, or None.
+        seen: Snapshots passed to the policy, in the reference's format.
+        exception: Exception that ended the run, or None.
         report: The results, None after an exception.
     """
 
@@ -40,6 +40,6 @@ def run_scenario(golden: Golden) -> ScenarioRun:
         report = summarize(Replay.run(spec, policy, golden.requests(spec)))
     except (GoldenError, UnsupportedError):
         raise
-    except Exception as error:  # whatever ends a run is a result to compare
+    except Exception as error:  # any exception is a result to compare
         exception = error
     return ScenarioRun([] if policy is None else policy.seen, exception, report)

@@ -1,4 +1,4 @@
-"""The policy of a golden run: answers from a list, whatever it sees."""
+"""The policy of a golden run, which plays recorded decisions."""
 
 from typing import Any, NoReturn
 
@@ -6,29 +6,29 @@ from aisim_gym.conformance.golden import Golden
 from aisim_gym.replay import FleetDescription, ScalingSnapshot
 
 FAILURE = "scripted policy failure"
-"""What the policy of an error scenario raises, as a RuntimeError."""
+"""Message of the RuntimeError raised by the policy of an error scenario."""
 
 
 class ScriptEndedError(Exception):
-    """The run asked for a decision that was not recorded."""
+    """The run needs more decisions than were recorded."""
 
 
 class ScriptedPolicy:
-    """Answers each tick with the recorded decision and keeps what it saw.
+    """Returns the recorded decision of each tick and keeps the snapshots.
 
     Attributes:
-        seen: The snapshots in the reference's form.
+        seen: Snapshots in the reference's format.
     """
 
     seen: list[dict[str, Any]]
 
     def __init__(self, golden: Golden) -> None:
-        """Play the script of ``golden``."""
+        """Create the policy from the script of ``golden``."""
         self._golden = golden
         self.seen = []
 
     def reset(self, fleet: FleetDescription, seed: int | None = None) -> None:
-        """Start over."""
+        """Restart from the first decision."""
         self.seen = []
 
     def initial_tick_ms(self) -> float:
@@ -39,7 +39,7 @@ class ScriptedPolicy:
         """Return the next recorded decision.
 
         Raises:
-            RuntimeError: At the tick that the script says.
+            RuntimeError: At the tick recorded in the script.
             ScriptEndedError: If no decision is left.
         """
         ordinal = len(self.seen)
@@ -53,6 +53,6 @@ class ScriptedPolicy:
 
     def _end(self, snapshot: ScalingSnapshot) -> NoReturn:
         raise ScriptEndedError(
-            f"decision {len(self.seen)} asked for at {snapshot.now_ms} ms, "
+            f"decision {len(self.seen)} requested at {snapshot.now_ms} ms, "
             f"recorded are {len(self._golden.decisions)}"
         )

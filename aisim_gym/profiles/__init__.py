@@ -1,6 +1,6 @@
-"""Engine profiles: engines by name, ``h100-llama31-8b`` for example.
+"""Engine profiles: named engines such as ``h100-llama31-8b``.
 
-A launch config names one in place of its ``engine`` table, or as ``profile`` in it.
+A launch config names a profile in place of its ``engine`` table, or as ``profile`` in it.
 """
 
 from aisim_gym.profiles.engine_profile import EngineProfile, load_profile, profile_names

@@ -1,4 +1,4 @@
-"""What is known of an engine on a GPU: its memory, its limits, and how long its passes take."""
+"""Profile of an engine on a GPU: memory, limits and pass durations."""
 
 import difflib
 import json
@@ -18,25 +18,25 @@ class EngineProfile:
     """One engine: model, GPU, precision and parallelism.
 
     Attributes:
-        name: What configurations call it.
-        model: Of the weights, as their publisher names it.
-        gpu: Product name.
-        precision: Of weights and KV cache.
+        name: Name in configurations.
+        model: Name of the model, as published.
+        gpu: Product name of the GPU.
+        precision: Precision of weights and KV cache.
         backend: ``vllm``, ``trtllm`` or ``sglang``.
-        backend_version: For which the durations were estimated.
+        backend_version: Version for which the durations are estimated.
         tensor_parallel_size: GPUs of a worker.
-        kv_bytes_per_token_per_gpu: What a token's KV takes on one GPU.
-        kv_transfer_bytes_per_token: What a handoff moves per token.
-        kv_capacity_tokens: KV that fits a worker.
+        kv_bytes_per_token_per_gpu: KV bytes of a token on one GPU.
+        kv_transfer_bytes_per_token: Bytes moved per token by a handoff.
+        kv_capacity_tokens: KV capacity of a worker.
         block_size: Tokens per KV block.
-        max_num_seqs: Requests that run at a time.
+        max_num_seqs: Maximum concurrently running requests.
         max_num_batched_tokens: Token budget of a pass.
         max_model_len: Context limit of the model.
-        startup_s: Until a new worker is active.
+        startup_s: Time until a new worker is active.
         usd_per_gpu_hour: List price on demand.
         provenance: Source and licence of the numbers.
-        table_error: How far the table is from its source, per part, in % of the source: mean and
-            maximum over the points left out.
+        table_error: Relative error of the prefill and decode tables against their source, in %:
+            mean and maximum over the omitted points.
         timing_model: The table, as in an engine config.
     """
 
@@ -62,19 +62,20 @@ class EngineProfile:
 
     @property
     def gpus_per_worker(self) -> int:
-        """GPUs that a worker occupies, and that are paid for."""
+        """GPUs that a worker occupies and pays for."""
         return self.tensor_parallel_size
 
     @property
     def usd_per_worker_hour(self) -> float:
-        """Price of a worker."""
+        """Price of a worker per hour."""
         return self.gpus_per_worker * self.usd_per_gpu_hour
 
     def engine_settings(self, block_size: int | None = None) -> dict[str, Any]:
-        """Return the fields of an engine config that the profile knows.
+        """Return the engine config fields given by the profile.
 
         Args:
-            block_size: Other than the profile's; as many blocks as fit.
+            block_size: Overrides the profile's block size; the number of blocks follows from the
+                capacity.
         """
         size = block_size or self.block_size
         return {
@@ -92,7 +93,7 @@ class EngineProfile:
         """Build a profile from the JSON object in its file.
 
         Raises:
-            SpecError: If that is no profile; ``source`` is named.
+            SpecError: If the data is not a profile; names ``source``.
         """
         if not isinstance(data, dict) or data.get("format") != FORMAT:
             given = data.get("format") if isinstance(data, dict) else type(data).__name__
@@ -106,7 +107,7 @@ class EngineProfile:
 
 
 def profile_names() -> list[str]:
-    """Return the names of the profiles that come with the package."""
+    """Return the names of the bundled profiles."""
     return sorted(path.stem for path in FOLDER.glob("*.json"))
 
 
@@ -114,11 +115,11 @@ def load_profile(name_or_path: str | os.PathLike[str], folder: Path | None = Non
     """Read a profile.
 
     Args:
-        name_or_path: A name of :func:`profile_names`, or a ``.json`` file of the same form.
-        folder: Where a relative path starts; None: the current folder.
+        name_or_path: A name of :func:`profile_names`, or a ``.json`` file of the same format.
+        folder: Base of a relative path; None = the current folder.
 
     Raises:
-        SpecError: If there is none of that name, or the file cannot be read or is no profile.
+        SpecError: If the name is unknown, or the file cannot be read or is not a profile.
     """
     text = os.fspath(name_or_path)
     path = (folder or Path()) / Path(text).expanduser()

@@ -1,9 +1,9 @@
-"""Makes the profiles of this package: ``python -m aisim_gym.profiles.make_profiles FOLDER``.
+"""Generate the profiles of this package: ``python -m aisim_gym.profiles.make_profiles FOLDER``.
 
 ``FOLDER`` holds timing files of the form ``aisim-timing/1``, on finer grids and with the licences
 in ``docs/engine-profiles.md``, and ``costs_startup.json``. Each profile keeps the durations at
-``NEW_TOKENS`` x ``PREFIX_TOKENS`` and ``SEQUENCES`` x ``CONTEXT_TOKENS``, and says how far it is
-from its source at the points left out.
+``NEW_TOKENS`` x ``PREFIX_TOKENS`` and ``SEQUENCES`` x ``CONTEXT_TOKENS``, and records its error
+against the source at the omitted points.
 """
 
 import argparse
@@ -35,10 +35,10 @@ SOURCES = {
     "h200-llama31-70b-fp8-tp2": "h200_sxm-llama31-70b-fp8-trtllm-tp2",
     "l40s-llama31-8b": "l40s-llama31-8b-vllm-tp1",
 }
-"""Profile by source; a worker of several GPUs has their number in its name."""
+"""Profile name by source; names of multi-GPU workers contain the number of GPUs."""
 
 CONTEXT_LIMITS = {"Llama-3.1": 131_072, "Qwen3": 40_960, "DeepSeek": 163_840}
-"""By what the model's name contains: the limit in its published configuration."""
+"""Published context limit, by a substring of the model's name."""
 
 BLOCK_SIZES = {"vllm": 64, "trtllm": 32, "sglang": 64}
 
@@ -68,7 +68,7 @@ def make_profile(name: str, source: dict[str, Any], costs: dict[str, Any]) -> di
     """Return a profile as plain data.
 
     Args:
-        name: Of the profile.
+        name: Name of the profile.
         source: Content of a timing file.
         costs: Content of ``costs_startup.json``.
     """
@@ -130,11 +130,11 @@ def _context_limit(model: str) -> int:
 def _thinned(
     ms: Floats, rows: tuple[list[int], tuple[int, ...]], columns: tuple[list[int], tuple[int, ...]]
 ) -> tuple[Floats, Floats]:
-    """Return the durations that are kept, and what they say about all points of the source.
+    """Return the kept durations and their interpolation at all points of the source.
 
     Args:
         ms: All durations.
-        rows: All positions of the rows, and those kept.
+        rows: All row positions, and the kept ones.
         columns: Likewise.
     """
     kept = np.round(ms[np.ix_(np.isin(*rows), np.isin(*columns))], 4)
@@ -144,7 +144,7 @@ def _thinned(
 
 
 def _error(ms: Floats, said: Floats, counts: NDArray[np.bool_]) -> dict[str, float]:
-    """Return mean and largest relative error in % over the points that count and are not kept."""
+    """Return mean and maximum relative error in % over the selected points that are not kept."""
     error_pct = 100.0 * np.abs(said / ms - 1.0)[counts & (np.abs(said - ms) > 1e-4)]
     return {"mean": round(float(error_pct.mean()), 2), "max": round(float(error_pct.max()), 2)}
 

@@ -1,4 +1,4 @@
-"""A fleet of one profile's engines, as environments and specifications take it."""
+"""Build the fleet table of an engine profile for environments and specifications."""
 
 import os
 from typing import Any, Literal
@@ -22,17 +22,17 @@ def profile_fleet(
     """Return the ``fleet`` table of a spec or an environment.
 
     Args:
-        name: Profile, by name or by path.
+        name: Name or path of the profile.
         kind: Topology.
-        workers: At the start, for ``agg``.
-        prefill_workers: At the start, for ``disagg``.
-        decode_workers: At the start, for ``disagg``.
+        workers: Initial workers, for ``agg``.
+        prefill_workers: Initial prefill workers, for ``disagg``.
+        decode_workers: Initial decode workers, for ``disagg``.
         kv_transfer_gb_s: Bandwidth of a handoff, decimal GB/s, for ``disagg``.
-        startup_s: Until a new worker is active; None: the profile's.
+        startup_s: Seconds until a new worker is active; None = the profile's value.
 
     Raises:
-        SpecError: If there is no such profile.
-        ValueError: If ``kind`` is another one.
+        SpecError: If the profile does not exist.
+        ValueError: If ``kind`` is unknown.
 
     Example:
         >>> profile_fleet("h100-llama31-8b", workers=3)

@@ -1,7 +1,7 @@
-"""From a finished or paused replay to results: summary, records per request, files.
+"""Results of a finished or paused replay: summary, records per request, files.
 
 ``summarize(replay)`` returns the :class:`Report`, :func:`write_report` writes it to a folder,
-:func:`headline` picks the few numbers that planners are compared by, :func:`plot_run` draws it.
+:func:`headline` returns the key numbers for comparing planners, :func:`plot_run` draws it.
 """
 
 from aisim_gym.report.completed import CompletedRequests

@@ -1,4 +1,4 @@
-"""Files that are either complete or not there."""
+"""Write files atomically."""
 
 import os
 from collections.abc import Iterator
@@ -8,9 +8,9 @@ from pathlib import Path
 
 @contextmanager
 def replace_file(path: Path) -> Iterator[Path]:
-    """Give a temporary path beside ``path`` to write to, and move it there at the end.
+    """Yield a temporary path beside ``path`` and move it to ``path`` on success.
 
-    If the block raises, ``path`` stays as it was and the temporary file is removed.
+    If the block raises, ``path`` is unchanged and the temporary file is removed.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:

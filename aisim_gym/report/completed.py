@@ -1,4 +1,4 @@
-"""The completed requests of a run: sizes, latencies, and which of them met a service level.
+"""The completed requests of a run: sizes, latencies and service levels.
 
 Rules: replay-runtime.md §15.2 (only these enter aggregates, in order of their ids), §15.3, §15.5.
 """
@@ -19,12 +19,12 @@ from aisim_gym.report.request_ids import request_numbers
 class CompletedRequests:
     """Columns of the same length, one element per completed request.
 
-    Times are ms; NaN where a request has too few tokens to have one.
+    Times are ms; NaN if a request has too few tokens.
 
     Attributes:
         input_tokens: Prompt tokens.
         output_tokens: Tokens that reached the client.
-        reused_tokens: Prompt tokens found in a prefix cache, most over all admissions.
+        reused_tokens: Prompt tokens found in a prefix cache, maximum over all admissions.
         first_reused_tokens: The same at the first admission.
         terminal_ms: Time of the end.
         wait_ms: Arrival to the end.
@@ -47,7 +47,7 @@ class CompletedRequests:
 
     @classmethod
     def of(cls, state: WorldState) -> Self:
-        """Return what has completed so far."""
+        """Return the requests completed so far."""
         requests = np.asarray(state.world.requests)[np.argsort(request_numbers(state))]
         requests = requests[requests["status"] == REQUEST_COMPLETED]
         arrival_ms, first_ms = requests["arrival_ms"], requests["first_token_ms"]
@@ -79,10 +79,11 @@ class CompletedRequests:
         itl_ms: float | None = None,
         e2e_ms: float | None = None,
     ) -> NDArray[np.bool_]:
-        """Return which requests are within all bounds given, each inclusive.
+        """Return a mask of the requests within all given bounds, inclusive.
 
-        A request without output has neither a first token nor gaps, so it is never within a bound
-        on them; ``e2e_ms`` bounds its time to the end. One token has no gap to bound.
+        A request without output has neither a first token nor gaps, so it never meets a bound on
+        them; ``e2e_ms`` bounds its time to the end. A single token has no gap, so the gap bound is
+        ignored.
         """
         good = np.ones(len(self), np.bool_)
         if ttft_ms is not None:

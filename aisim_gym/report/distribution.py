@@ -27,10 +27,10 @@ class Distribution(NamedTuple):
 
     @classmethod
     def of_values(cls, values: NDArray[np.float64]) -> Self:
-        """Return the exact statistics of the values that are not NaN.
+        """Return the exact statistics of the non-NaN values.
 
-        Percentiles are values of the sample (no interpolation), the deviation is that of a
-        population. Sums are added up in order.
+        Percentiles are values of the sample (no interpolation), and the deviation is that of a
+        population. Sums add in order.
         """
         values = values[~np.isnan(values)]
         if values.size == 0:
@@ -46,7 +46,7 @@ class Distribution(NamedTuple):
     def of_sketch(
         cls, statistics: Table[StatisticsRow], buckets: NDArray[np.int64], sample: int
     ) -> Self:
-        """Return exact moments, and percentiles up to the 0.1 % of the sketch's buckets.
+        """Return exact moments, and percentiles with the 0.1 % precision of the sketch's buckets.
 
         Args:
             statistics: Moments of all samples.
@@ -72,7 +72,7 @@ def percentile_rank(count: int, percent: float) -> int:
 
 
 def sum_in_order(values: NDArray[np.float64]) -> float:
-    """Return the sum, added up from the first value to the last, as the reference does.
+    """Return the sum, added from the first value to the last, as in the reference.
 
     ``np.sum`` adds pairwise, which differs in the last digits.
     """

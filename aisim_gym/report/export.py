@@ -1,4 +1,4 @@
-"""Writing a report to a folder, as JSON, CSV and Parquet."""
+"""Write a report to a folder, as JSON, CSV and Parquet."""
 
 import csv
 import json
@@ -18,31 +18,30 @@ REQUESTS_PARQUET = "requests.parquet"
 
 
 def write_report(report: Report, folder: str | Path, *, parquet: bool = False) -> list[Path]:
-    """Write a report to ``folder``, which is created where it is missing.
+    """Write a report to ``folder``, which is created if missing.
 
     =====================  =====================================================================
-    ``summary.json``       the summary
-    ``ticks.csv``          what the planner saw and answered, a line per tick
-    ``lifecycle.json``     what happened to workers, a list of operations
+    ``summary.json``       the summary ``ticks.csv``          observations and decisions of the
+    planner, a line per tick ``lifecycle.json``     lifecycle operations of workers, a list
     ``telemetry.jsonl``    a telemetry sample per line, as the reference's ``telemetry_jsonl_path``
     ``requests.jsonl``     a full record per line, as the reference's ``report_jsonl_path``
     ``requests.csv``       the same without the histories; an empty cell is null
-    ``requests.parquet``   like the CSV, typed; only if asked for
-    =====================  =====================================================================
+    ``requests.parquet``   like the CSV, typed; optional =====================
+    =====================================================================
 
-    Text is UTF-8, and floats read back equal. Each file appears complete or not at all; files of
-    another report in the folder are replaced, or removed if this report has nothing for them.
+    Text is UTF-8, and floats read back equal. Each file appears complete or not at all; files of an
+    earlier report in the folder are replaced, or removed if this report has no data for them.
 
     Args:
         report: The report.
-        folder: Where to; ``~`` is expanded.
-        parquet: Whether to write ``requests.parquet`` too; needs the extra ``parquet``.
+        folder: Destination; ``~`` is expanded.
+        parquet: Whether to also write ``requests.parquet``; needs the extra ``parquet``.
 
     Returns:
         The files written.
 
     Raises:
-        ImportError: If ``parquet`` is asked for and pyarrow is not installed; nothing is written.
+        ImportError: If ``parquet`` is true and pyarrow is not installed; nothing is written.
     """
     if parquet:
         _import_pyarrow()
@@ -69,7 +68,7 @@ def write_report(report: Report, folder: str | Path, *, parquet: bool = False) -
 
 
 def write_records_jsonl(records: RequestRecords, path: str | Path) -> Path:
-    """Write one JSON object per record and line, the reference's ``report_jsonl_path`` form."""
+    """Write one JSON object per record and line, like the reference's ``report_jsonl_path``."""
     return _write_jsonl(Path(path).expanduser(), records)
 
 
@@ -104,7 +103,7 @@ def _write_parquet(path: Path, columns: dict[str, list[Any]]) -> Path:
 
 
 def _typed(pyarrow: Any, name: str, values: list[Any]) -> Any:
-    """Return a column whose type does not depend on whether all its values are null."""
+    """Return a column whose type is the same even if all values are null."""
     if name.endswith("_ms"):
         return pyarrow.array(values, pyarrow.float64())
     if name in ("session_id", "uuid", "terminal_status"):

@@ -1,4 +1,4 @@
-"""The few numbers of a run that a comparison of planners shows (policies.md §18.3)."""
+"""Key numbers of a run for comparing planners (policies.md §18.3)."""
 
 import math
 from dataclasses import dataclass
@@ -14,9 +14,10 @@ class Headline:
     Attributes:
         gpu_hours: Paid GPU time, starting and draining workers included.
         arrived: Requests that have arrived.
-        completed: Of these, the completed ones.
+        completed: Requests that have completed.
         slo_attainment_frac: Share of the arrived requests that completed within every bound
-            (inclusive): rejected, failed and unfinished ones are not good. 0.0 without arrivals.
+            (inclusive): rejected, failed and unfinished requests are not good. 0.0 without
+            arrivals.
         ttft_p50_ms: Median time to first token of completed requests.
         ttft_p99_ms: Its 99th percentile.
         itl_p50_ms: Median of all gaps between tokens of completed requests, to 0.1 %.
@@ -45,8 +46,8 @@ def headline(
     Args:
         run: A replay, finished or paused, or its report.
         ttft_slo_ms: Bound on the time to first token.
-        itl_slo_ms: Bound on a request's mean gap between tokens. With neither bound, those of the
-            spec apply; if it has none either, every completed request is good.
+        itl_slo_ms: Bound on a request's mean gap between tokens. Without either bound, the bounds
+            of the spec apply; if it has none, every completed request is good.
     """
     report = summarize(run) if isinstance(run, Replay) else run
     bounds: tuple[float | None, ...] = (ttft_slo_ms, itl_slo_ms)

@@ -1,7 +1,7 @@
-"""Results per request, as the reference writes them (replay-runtime.md §15.6).
+"""Records per request in the reference's format (replay-runtime.md §15.6).
 
-What no run of this package can have is still there, always null: dispatch times, queue times of a
-router, overlap blocks.
+Keys that no run of this package can fill are always null: dispatch times, router queue times,
+overlap blocks.
 """
 
 import math
@@ -19,19 +19,18 @@ from aisim_gym.metrics.request_times import REQUEST_OPEN, STATUS_NAMES
 from aisim_gym.report.request_ids import request_numbers, request_uuid
 
 HISTORIES = ("routing_history", "admission_history", "pressure_record_ordinals")
-"""Columns whose values are lists; they exist in full records only."""
+"""Columns whose values are lists; only in full records."""
 
 _POOL_NAMES = ("prefill", "decode", "agg")
-"""By ``POOL_PREFILL``, ``POOL_DECODE``, ``POOL_AGGREGATED``."""
+"""Indexed by ``POOL_PREFILL``, ``POOL_DECODE``, ``POOL_AGGREGATED``."""
 
 
 class RequestRecords:
-    """One record per request that has ended, by arrival, then by id.
+    """One record per ended request, sorted by arrival, then by id.
 
-    A record is a dict with the reference's keys; times are ms, lengths tokens, None = never
-    happened. ``prefill_worker_idx`` and ``decode_worker_idx`` are scheduler ids. With an encoder
-    there is also ``encoder_ready_ms``, with tokenization ``tokenized_ms``. Columns are built when
-    they are first read.
+    A record is a dict with the reference's keys; times are in ms, lengths in tokens, and None means
+    never. ``prefill_worker_idx`` and ``decode_worker_idx`` are scheduler ids. An encoder adds
+    ``encoder_ready_ms``, tokenization adds ``tokenized_ms``. Columns are built on first access.
 
     Example:
         >>> from aisim_gym import Replay, requests_from_arrays, summarize
@@ -48,7 +47,7 @@ class RequestRecords:
     row: NDArray[np.int64]
 
     def __init__(self, state: WorldState, session_ids: Sequence[str] = ()) -> None:
-        """Keep what ``state`` knows about the requests that have ended; it may go on.
+        """Copy the ended requests from ``state``, which may continue to change.
 
         Args:
             state: Tables of the run.
@@ -146,7 +145,7 @@ class RequestRecords:
 
     @property
     def flat_columns(self) -> dict[str, list[Any]]:
-        """The columns whose values are no lists: for tables."""
+        """The columns without list values, for tables."""
         return {name: values for name, values in self.columns.items() if name not in HISTORIES}
 
     def _sessions(self) -> list[str] | list[None]:
@@ -159,7 +158,7 @@ class RequestRecords:
         return [None] * len(self)
 
     def _routing_histories(self) -> list[list[dict[str, Any]]]:
-        """Round robin places a request at once, once per pool."""
+        """Return one placement per pool, as round robin places requests immediately."""
         if not self._is_disaggregated:
             schedulers = self._requests["decode_scheduler"].tolist()
             dp_size = self._dp_sizes[DECODE]

@@ -1,8 +1,7 @@
-"""Pictures of runs; needs the extra ``plot``.
+"""Plots of runs; needs the extra ``plot``.
 
-Everything is drawn on Matplotlib objects of its own: pyplot, its global state and the user's
-settings stay out of it. Colours are those of Okabe and Ito, which colour-blind readers can tell
-apart.
+Plots use their own Matplotlib figures, independent of pyplot, its global state and the user's
+settings. Colours are the colour-blind safe palette of Okabe and Ito.
 """
 
 import os
@@ -36,9 +35,9 @@ def plot_run(replay: Replay, path: str | os.PathLike[str], *, planner: str = "")
 
     Args:
         replay: The run, finished or paused.
-        path: Where to; the ending says the format (``.png``, ``.svg``, ``.pdf``). The file appears
-            complete or not at all.
-        planner: Who scaled the fleet, for the title.
+        path: Destination; the suffix gives the format (``.png``, ``.svg``, ``.pdf``). The file is
+            written atomically.
+        planner: Name of the planner, for the title.
 
     Returns:
         The file written.
@@ -57,10 +56,10 @@ def plot_run(replay: Replay, path: str | os.PathLike[str], *, planner: str = "")
 
 
 def save_figure(figure: "Figure", path: str | os.PathLike[str]) -> Path:
-    """Write a figure; the ending of ``path`` says the format, PNG without one.
+    """Write a figure; the suffix of ``path`` gives the format, PNG without one.
 
     Returns:
-        The file written, with ``~`` expanded; it appears complete or not at all.
+        The file written, with ``~`` expanded; it is written atomically.
     """
     target = Path(path).expanduser()
     with replace_file(target) as temporary:
@@ -99,7 +98,7 @@ def _title(planner: str, replay: Replay) -> str:
 
 
 def describe_headline(numbers: Headline, replay: Replay) -> str:
-    """Return the headline numbers of a run in one line, without those that have no samples."""
+    """Return the headline numbers of a run in one line, omitting those without samples."""
     sla, output_tokens = replay.spec.sla, CompletedRequests.of(replay.state).output_tokens
     parts = [f"{numbers.gpu_hours:.2f} GPU-hours"]
     if numbers.arrived and (sla.ttft_ms, sla.itl_ms, sla.e2e_ms) != (None, None, None):
@@ -114,7 +113,7 @@ def describe_headline(numbers: Headline, replay: Replay) -> str:
 
 
 def time_text(ms: float) -> str:
-    """Return a time as a person reads it: ms below one second, else seconds."""
+    """Return a time as readable text: ms below one second, else seconds."""
     return f"{ms:.0f} ms" if ms < 1000.0 else f"{ms / 1000.0:,.1f} s"
 
 
@@ -161,7 +160,7 @@ def _draw_workers(panel: "Axes", workers: WorkerCounts, title: str) -> None:
 def _draw_latency(
     panel: "Axes", latencies: Latencies, slo_ms: float | None, title: str, scale: float
 ) -> None:
-    """Draw requests as dots, percentiles as lines; ``scale`` turns ms into the panel's unit."""
+    """Draw requests as dots and percentiles as lines; ``scale`` converts ms to the panel's unit."""
     unit, long_unit = ("s", "seconds") if scale == 1e-3 else ("ms", "milliseconds")
     every = max(1, -(-latencies.value_ms.size // MOST_DOTS))
     minutes, values = latencies.arrival_s[::every] / 60.0, latencies.value_ms[::every] * scale
@@ -186,7 +185,7 @@ def _draw_latency(
         ("p99", latencies.p99_ms, BLUE, 1.2),
         ("p50", latencies.p50_ms, "black", 1.8),
     ):
-        # The markers show windows between two empty ones, which no line reaches.
+        # Markers show windows between two empty ones, which lines do not reach.
         panel.plot(
             window_minutes,
             values_ms * scale,
@@ -215,10 +214,10 @@ def _use_log_scale(panel: "Axes", values: np.ndarray, slo: float | None) -> None
     if shown.size == 0:
         return
     low, high = float(np.percentile(shown, 0.5)), float(shown.max())
-    # The limits first: to scale an axis without data logarithmically, Matplotlib would guess them.
+    # Set the limits first: Matplotlib guesses the limits of a log axis without data.
     panel.set_ylim(low / 1.3, max(high, low * 2.0) * 1.5)
     panel.set_yscale("log")
-    # Decades alone would leave a narrow range with a single number.
+    # Decades alone would give a narrow range a single label.
     ticks: tuple[float, ...] = (1.0,) if high / low > 100.0 else (1.0, 2.0, 5.0)
     if high / low < 10.0:
         ticks = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
@@ -228,7 +227,7 @@ def _use_log_scale(panel: "Axes", values: np.ndarray, slo: float | None) -> None
 
 
 def dress(panel: "Axes", title: str, unit: str) -> None:
-    """Give a panel its title, the unit of its vertical axis and the common look."""
+    """Set title, unit of the vertical axis and common style of a panel."""
     panel.set_title(title, loc="left", fontsize=FONT_PT + 1, fontweight="bold")
     panel.set_ylabel(unit, fontsize=FONT_PT)
     panel.tick_params(labelsize=FONT_PT)
@@ -238,7 +237,7 @@ def dress(panel: "Axes", title: str, unit: str) -> None:
 
 
 def add_legend(panel: "Axes") -> None:
-    """Put the legend into the line of the title, where it hides no data."""
+    """Place the legend beside the title, where it hides no data."""
     from matplotlib.collections import PathCollection
 
     if not panel.get_legend_handles_labels()[0]:
@@ -261,11 +260,11 @@ def add_legend(panel: "Axes") -> None:
 
 
 def import_figure() -> "type[Figure]":
-    """Return Matplotlib's class of figures, or raise ImportError with the way to install it."""
+    """Return Matplotlib's ``Figure`` class, or raise ImportError with an install hint."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ImportError(
-            "pictures need matplotlib, which is not installed: pip install 'aisim-gym[plot]'"
+            "plots need matplotlib, which is not installed: pip install 'aisim-gym[plot]'"
         ) from error
     return Figure

@@ -14,17 +14,17 @@ from aisim_gym.spec import SlaSpec
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """What a run has done so far; independent of the replay, which may go on.
+    """Results of a run so far; a copy, unaffected if the replay continues.
 
     Attributes:
         summary: The reference's run summary (replay-runtime.md §15.3).
-        per_request: A record per request that has ended, None without ``capture_per_request``.
-        lifecycle_operations: What happened to workers, empty without ``capture_planner_details`` or
-            without ticks (replay-runtime.md §8).
-        ticks: What the planner saw and answered, tick by tick; empty without
+        per_request: A record per ended request, None without ``capture_per_request``.
+        lifecycle_operations: Lifecycle operations of workers, empty without
+            ``capture_planner_details`` or without ticks (replay-runtime.md §8).
+        ticks: Observations and decisions of the planner per tick; empty without
             ``capture_planner_details``.
         coverage: What was captured, as the reference reports it (§15.7).
-        completed: Sizes and latencies of the completed requests, whatever is captured.
+        completed: Sizes and latencies of the completed requests, regardless of capture options.
         scale_events: Workers started, cancelled and drained by scaling.
         telemetry: ``{sample_interval_ms, samples}`` (replay-runtime.md §16), None without
             ``telemetry_sample_interval_ms``.
@@ -45,7 +45,7 @@ class Report:
 def summarize(replay: Replay) -> Report:
     """Return the results of a finished or paused replay.
 
-    Requests that have not ended count in ``num_requests`` once they have arrived, and nowhere else.
+    Requests that have arrived but not ended count only in ``num_requests``.
     """
     spec, state = replay.spec, replay.state
     completed = CompletedRequests.of(state)

@@ -1,4 +1,4 @@
-"""Ids of requests, reproducible where the reference draws them at random (workloads.md §2)."""
+"""Reproducible request ids; the reference draws them at random (workloads.md §2)."""
 
 from uuid import UUID
 
@@ -9,9 +9,9 @@ from aisim_gym.fleet.world_state import WorldState
 
 
 def request_numbers(state: WorldState) -> NDArray[np.int64]:
-    """Return the number of every request row, from 0.
+    """Return the number of every request, from 0.
 
-    Requests of a list are numbered as in their source, turns by session and turn.
+    Requests of a list are numbered as in their source, requests of sessions by session and turn.
     """
     if len(state.world.sessions):
         return np.arange(len(state.world.requests))

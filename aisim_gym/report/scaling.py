@@ -1,4 +1,4 @@
-"""How often a planner made the fleet change (policies.md §18.3)."""
+"""Counts of scale events (policies.md §18.3)."""
 
 from typing import NamedTuple, Self
 
@@ -9,7 +9,7 @@ from aisim_gym.spec import AggregatedFleet
 
 
 class ScaleEvents(NamedTuple):
-    """Workers that scaling started, cancelled while they started, and began to drain."""
+    """Numbers of workers that scaling started, cancelled during startup, and drained."""
 
     started: int
     cancelled: int
@@ -17,7 +17,7 @@ class ScaleEvents(NamedTuple):
 
     @classmethod
     def of(cls, replay: Replay) -> Self:
-        """Count both pools of a run so far."""
+        """Count the scale events of both pools so far."""
         fleet, state = replay.spec.fleet, replay.state
         if isinstance(fleet, AggregatedFleet):
             initial = fleet.num_workers
@@ -33,5 +33,5 @@ class ScaleEvents(NamedTuple):
 
     @property
     def total(self) -> int:
-        """All changes together."""
+        """Total number of scale events."""
         return self.started + self.cancelled + self.drained

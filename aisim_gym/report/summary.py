@@ -1,4 +1,4 @@
-"""The summary of a run: the reference's keys, in the reference's order.
+"""Summary of a run, with the reference's keys in the reference's order.
 
 Rules: replay-runtime.md §15.3, §15.5. Rates and latencies are over completed requests only.
 """
@@ -19,11 +19,11 @@ from aisim_gym.spec import AggregatedFleet, ReplaySpec, SlaSpec
 from aisim_gym.tables import Table
 
 SHORTEST_DURATION_S = 1e-9
-"""Rates are counts over the duration, or over this if the run is shorter."""
+"""Minimum duration for rates: shorter runs are divided by this."""
 
 
 def summarize_run(replay: Replay, completed: CompletedRequests) -> dict[str, Any]:
-    """Return the summary of what has happened so far.
+    """Return the summary of the run so far.
 
     Times are ms, rates per second of simulated time; ``processed_tokens_per_s`` and
     ``processed_output_tokens_per_s`` are per second of real time, ``wall_time_ms``.
@@ -98,7 +98,7 @@ def gpus_per_worker(spec: ReplaySpec) -> tuple[int, int]:
 def _named_gaps(
     gaps: tuple[Table[StatisticsRow], NDArray[np.int64]] | None, sample: int, metric: str
 ) -> dict[str, float]:
-    """Return the statistics of token gaps or their rates; they exist only if they are captured."""
+    """Return the statistics of token gaps or their rates; empty unless they are captured."""
     if gaps is None:
         return {}
     statistics, buckets = gaps
@@ -106,7 +106,7 @@ def _named_gaps(
 
 
 def _encoder_cost(encoder: EncoderRow, encoder_seconds: float) -> dict[str, Any]:
-    """Return the keys of the encoder pool, which exist only if there is one."""
+    """Return the keys of the encoder pool; empty without one."""
     if encoder.num_instances == 0:
         return {}
     return {
@@ -116,7 +116,7 @@ def _encoder_cost(encoder: EncoderRow, encoder_seconds: float) -> dict[str, Any]
 
 
 def _goodput(completed: CompletedRequests, sla: SlaSpec, duration_s: float) -> dict[str, Any]:
-    """Return the goodput keys, which exist only if there is a service level."""
+    """Return the goodput keys; empty without a service level."""
     if sla.ttft_ms is None and sla.itl_ms is None and sla.e2e_ms is None:
         return {}
     good = completed.are_good(sla.ttft_ms, sla.itl_ms, sla.e2e_ms)

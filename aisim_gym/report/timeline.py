@@ -1,4 +1,4 @@
-"""A run over time: arrivals, workers and latencies, in the form that a picture needs."""
+"""Time series of a run for plots: arrivals, workers and latencies."""
 
 import math
 from dataclasses import dataclass
@@ -19,13 +19,13 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class WorkerCounts:
-    """Workers of one pool as step functions: each count holds from its time to the next one.
+    """Workers of one pool as step functions: each count holds until the next time.
 
     Attributes:
         at_s: Shape (steps,), ascending seconds; the first is 0, the last is the end of the run.
         active: Workers that take requests, shape (steps,).
-        starting: Workers that will.
-        draining: Workers that finish what they have.
+        starting: Workers that are starting up.
+        draining: Workers that only finish their requests.
     """
 
     at_s: Floats
@@ -41,8 +41,8 @@ class Latencies:
     Attributes:
         arrival_s: Shape (requests,), ascending seconds.
         value_ms: Shape (requests,), ms.
-        window_s: Shape (windows,): middle of each window, up to that of the last request, seconds.
-        p50_ms: Median in each window, NaN in one without requests.
+        window_s: Shape (windows,): centre of each window, up to the last request's window, seconds.
+        p50_ms: Median in each window, NaN in a window without requests.
         p99_ms: 99th percentile in each window.
     """
 
@@ -62,10 +62,10 @@ class Timeline:
         window_s: Width of a window, seconds.
         arrival_edges_s: Shape (windows + 1,): bounds of the windows of ``arrivals_rps``.
         arrivals_rps: Shape (windows,): arrivals per second.
-        not_completed_rps: Those of them that did not complete (or not yet).
+        not_completed_rps: Arrivals per second of requests that have not completed.
         pools: Worker counts by name of the pool: prefill and decode, or agg.
         ttft: Time to first token.
-        itl: Mean gap between tokens; requests of one token have none.
+        itl: Mean gap between tokens; requests of one token are excluded.
     """
 
     end_s: float
@@ -79,7 +79,7 @@ class Timeline:
 
     @classmethod
     def of(cls, replay: Replay) -> "Timeline":
-        """Return the run so far; worker counts are exact, not sampled at ticks."""
+        """Return the timeline so far; worker counts are exact, not sampled at ticks."""
         state = replay.state
         requests = np.asarray(state.world.requests)
         arrived = requests[requests["is_arrived"] == 1]
@@ -109,7 +109,7 @@ class Timeline:
 
 
 def choose_window_s(duration_s: float) -> float:
-    """Return the shortest usual window that divides a run into at most ``MOST_WINDOWS``."""
+    """Return the shortest standard window that gives at most ``MOST_WINDOWS`` windows."""
     for window_s in WINDOWS_S:
         if duration_s / window_s <= MOST_WINDOWS:
             return window_s
@@ -117,13 +117,13 @@ def choose_window_s(duration_s: float) -> float:
 
 
 def count_workers(replay: Replay, pool_id: int) -> WorkerCounts:
-    """Return the worker counts of one pool, from the lives of its workers."""
+    """Return the worker counts of one pool, from the lifetimes of its workers."""
     state, end_ms = replay.state, replay.now_ms
     workers = np.asarray(state.world.workers)[: int(state.world.pools["num_workers"].sum())]
     workers = workers[workers["pool"] == pool_id]
     created_ms = workers["created_ms"]
     removed_ms = _or_later(workers["removed_ms"], end_ms)
-    # A worker leaves a state at the next of its transitions that happened.
+    # A worker leaves a state at its next transition.
     draining_ms = _or_later(workers["draining_ms"], removed_ms)
     ready_ms = _or_later(workers["ready_ms"], draining_ms)
     times_ms = np.unique(np.concatenate([created_ms, ready_ms, draining_ms, removed_ms, [0.0]]))
@@ -134,7 +134,7 @@ def count_workers(replay: Replay, pool_id: int) -> WorkerCounts:
         over = np.searchsorted(np.sort(until_ms), times_ms, side="right")
         counts = (begun - over).astype(np.int64)
         if counts.size > 1:
-            counts[-1] = counts[-2]  # the end closes the last step, it is not one of its own
+            counts[-1] = counts[-2]  # the end closes the last step
         return counts
 
     return WorkerCounts(
@@ -146,7 +146,7 @@ def count_workers(replay: Replay, pool_id: int) -> WorkerCounts:
 
 
 def summarize_latencies(arrival_s: Floats, value_ms: Floats, window_s: float) -> Latencies:
-    """Return a latency with its percentiles per window of arrivals; NaN is left out."""
+    """Return a latency with its percentiles per window of arrivals; NaN is ignored."""
     known = np.isfinite(value_ms)
     arrival_s, value_ms = arrival_s[known], value_ms[known]
     windows, firsts = np.unique((arrival_s // window_s).astype(np.int64), return_index=True)
@@ -169,5 +169,5 @@ def _rates(arrival_s: Floats, edges_s: Floats, window_s: float) -> Floats:
 
 
 def _or_later(times_ms: Floats, later_ms: Floats | float) -> Floats:
-    """Return the times, with ``later_ms`` where they never came (-1)."""
+    """Return the times, with -1 (never) replaced by ``later_ms``."""
     return np.where(times_ms >= 0.0, times_ms, later_ms)

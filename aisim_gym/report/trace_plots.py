@@ -1,6 +1,6 @@
-"""Pictures of workloads; needs the extra ``plot``.
+"""Plots of workloads; needs the extra ``plot``.
 
-Drawn on Matplotlib objects of its own, like the pictures of runs (``plots.py``).
+Plots use their own Matplotlib figures, like those of runs (``plots.py``).
 """
 
 import os
@@ -50,8 +50,8 @@ def plot_trace(
 
     Args:
         requests: At least one request.
-        path: Where to; the ending says the format (``.png``, ``.svg``, ``.pdf``). The file appears
-            complete or not at all.
+        path: Destination; the suffix gives the format (``.png``, ``.svg``, ``.pdf``). The file is
+            written atomically.
         title: First line of the title.
 
     Returns:
@@ -132,7 +132,7 @@ def _draw_rate(panel: "Axes", at_s: NDArray[np.float64], requests: RequestTable)
 
 def _draw_lengths(panel: "Axes", requests: RequestTable) -> None:
     longest = max(requests.input_tokens.max(), requests.output_tokens.max(), 2)
-    # Bins of whole tokens: narrower ones would be empty at small lengths.
+    # Bins of whole tokens: narrower bins would be empty at small lengths.
     edges = np.unique(np.rint(np.geomspace(1.0, longest + 1.0, LENGTH_BINS + 1))) - 0.5
     for name, tokens, color in (
         ("input", requests.input_tokens, BLUE),
@@ -151,7 +151,7 @@ def _draw_lengths(panel: "Axes", requests: RequestTable) -> None:
     panel.set_xlabel("tokens", fontsize=FONT_PT)
     dress(panel, "Lengths", "share of requests per decade")
     panel.legend(fontsize=FONT_PT - 1, frameon=False, loc="upper left")
-    # Room for the legend above the highest bar.
+    # Leave space for the legend above the highest bar.
     panel.set_ylim(0.0, panel.get_ylim()[1] * 1.25)
 
 
@@ -163,7 +163,7 @@ def _draw_gaps(panel: "Axes", gaps_s: NDArray[np.float64]) -> None:
         return
     longer = np.arange(positive.size - 1, -1, -1) / gaps_s.size
     picked = np.unique(np.linspace(0, positive.size - 2, MOST_GAP_POINTS).astype(np.int64))
-    # The long gaps are few: all of them, so that the tail has its shape.
+    # Keep all of the few long gaps, which shape the tail.
     picked = np.union1d(picked, np.arange(max(positive.size - 200, 0), positive.size - 1))
     label = "trace"
     if positive.size < gaps_s.size:
@@ -205,7 +205,7 @@ def _draw_reuse(panel: "Axes", requests: RequestTable, statistics: TraceStatisti
 
 
 def _say(panel: "Axes", text: str) -> None:
-    """Put a sentence where there is nothing to draw."""
+    """Show a text in a panel without data."""
     panel.text(0.5, 0.5, text, ha="center", va="center", transform=panel.transAxes, color=GREY)
     panel.set_xticks([])
     panel.set_yticks([])

@@ -1,4 +1,4 @@
-"""A fleet as a number of workers per pool, and what a replay of it has shown."""
+"""Fleet sizes and the results measured by replaying them."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ class FleetSize(NamedTuple):
 
     @property
     def neighbours(self) -> "tuple[FleetSize, ...]":
-        """The next smaller fleets: one worker fewer in one pool, no pool empty."""
+        """The next smaller fleets: one worker fewer in one pool, with no empty pool."""
         fewer = (FleetSize(self.prefill - 1, self.decode),) if self.prefill > 1 else ()
         return (*fewer, FleetSize(self.prefill, self.decode - 1)) if self.decode > 1 else fewer
 
@@ -36,7 +36,7 @@ class FleetSize(NamedTuple):
 
 @dataclass(frozen=True)
 class MeasuredFleet:
-    """What the replay of a fixed fleet has shown.
+    """Results of replaying a fixed fleet.
 
     Attributes:
         size: Workers per pool.
@@ -51,7 +51,7 @@ class MeasuredFleet:
     gpu_hours: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return the results as plain data."""
         return {
             "workers": self.size.pools,
             "gpus": self.gpus,

@@ -1,7 +1,6 @@
-"""The search for the smallest fleet that suffices, for any function that tells which ones do.
+"""Search the smallest sufficient fleet, given a function that tests a fleet.
 
-Two fleets are compared by their GPUs, and with as many GPUs, by their prefill workers: the smaller
-number comes first.
+Fleets are ordered by GPUs, then by prefill workers.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,13 +11,13 @@ from aisim_gym.sizing.fleet_size import FleetSize
 
 @dataclass(frozen=True)
 class FleetBounds:
-    """Which fleets are searched.
+    """Bounds of the search.
 
     Attributes:
         prefill_gpus: GPUs of a prefill worker; 0 for an aggregated fleet.
         decode_gpus: GPUs of a decode worker, or of a worker of an aggregated fleet.
-        max_workers: Most workers of a pool.
-        max_gpus: Most GPUs of the fleet; None is no limit beyond ``max_workers``.
+        max_workers: Maximum workers of a pool.
+        max_gpus: Maximum GPUs of the fleet; None = only ``max_workers`` applies.
     """
 
     prefill_gpus: int
@@ -28,12 +27,12 @@ class FleetBounds:
 
     @property
     def has_two_pools(self) -> bool:
-        """Whether prefill workers are counted on their own."""
+        """Whether prefill workers form a pool of their own."""
         return self.prefill_gpus > 0
 
     @property
     def gpu_limit(self) -> int:
-        """Most GPUs of a fleet."""
+        """Maximum GPUs of a fleet."""
         most = self.max_workers * (self.prefill_gpus + self.decode_gpus)
         return most if self.max_gpus is None else min(most, self.max_gpus)
 
@@ -42,11 +41,11 @@ class FleetBounds:
         return size.prefill * self.prefill_gpus + size.decode * self.decode_gpus
 
     def contain(self, size: FleetSize) -> bool:
-        """Return whether a fleet is one of those that are searched."""
+        """Return whether a fleet is within the bounds."""
         return max(size) <= self.max_workers and self.gpus(size) <= self.gpu_limit
 
     def order(self, size: FleetSize) -> tuple[int, int]:
-        """Return what fleets are compared by."""
+        """Return the sort key of a fleet."""
         return self.gpus(size), size.prefill
 
     def prefill_counts(self) -> range:
@@ -58,11 +57,11 @@ class FleetBounds:
         return FleetSize(count if self.has_two_pools else 0, count)
 
     def most_decode(self, prefill: int, best: FleetSize | None) -> int:
-        """Return the most decode workers beside ``prefill`` that come before ``best``, 0 for none.
+        """Return the most decode workers with ``prefill`` that sort before ``best``, 0 for none.
 
         Args:
             prefill: Prefill workers.
-            best: A fleet that suffices; None: the bounds are the only limit.
+            best: A sufficient fleet; None = only the bounds apply.
         """
         gpus = self.gpu_limit - prefill * self.prefill_gpus
         if best is not None:
@@ -73,15 +72,15 @@ class FleetBounds:
 
 @dataclass
 class FleetSearch:
-    """Finds the smallest fleet that suffices, and asks about every fleet at most once.
+    """Finds the smallest sufficient fleet, measuring every fleet at most once.
 
-    It takes for granted that a fleet misses if another one with no fewer workers in either pool
-    does; where what was measured says otherwise, that counts.
+    It assumes that a fleet is insufficient if a fleet with at least as many workers in both pools
+    is. Measurements take precedence over this assumption.
 
     Attributes:
-        bounds: Which fleets are searched.
-        measure: Tells whether a fleet suffices.
-        known: What it has told.
+        bounds: Bounds of the search.
+        measure: Returns whether a fleet suffices.
+        known: Its results so far.
     """
 
     bounds: FleetBounds
@@ -89,12 +88,12 @@ class FleetSearch:
     known: dict[FleetSize, bool] = field(default_factory=dict)
 
     def run(self) -> FleetSize | None:
-        """Return the smallest fleet that suffices, None if there is none.
+        """Return the smallest sufficient fleet, None if there is none.
 
-        Every fleet within the bounds that comes before the result was measured and misses, or has
-        no more workers in either pool than a measured fleet that misses. The next smaller fleets
-        of the result are always measured. Without a result all fleets within the bounds are
-        excluded in the same way.
+        Every fleet within the bounds that sorts before the result is measured as insufficient, or
+        has no more workers in either pool than such a fleet. The next smaller fleets of the result
+        are always measured. Without a result, all fleets within the bounds are excluded in the same
+        way.
         """
         best = self._first()
         if best is not None and self.bounds.has_two_pools:
@@ -104,7 +103,7 @@ class FleetSearch:
         return best
 
     def _suffices(self, size: FleetSize) -> bool:
-        """Return whether a fleet suffices, without measuring it where that is clear."""
+        """Return whether a fleet suffices, measuring it only if earlier results do not decide."""
         if size not in self.known:
             if any(
                 size.is_within(missed) for missed, is_enough in self.known.items() if not is_enough
@@ -114,13 +113,13 @@ class FleetSearch:
         return self.known[size]
 
     def _ask(self, size: FleetSize) -> bool:
-        """Return whether a fleet suffices, measured."""
+        """Return whether a fleet suffices, by measurement."""
         if size not in self.known:
             self.known[size] = self.measure(size)
         return self.known[size]
 
     def _first(self) -> FleetSize | None:
-        """Return a fleet that suffices, with as many workers in every pool, found by doubling."""
+        """Return a sufficient fleet with equal pools, found by doubling."""
         per_pair = self.bounds.prefill_gpus + self.bounds.decode_gpus
         most = min(self.bounds.max_workers, self.bounds.gpu_limit // per_pair)
         count = 1
@@ -131,9 +130,9 @@ class FleetSearch:
         return None
 
     def _bound_pools(self, best: FleetSize) -> FleetSize:
-        """Find the fewest workers of either pool that suffice beside a large other one.
+        """Find the fewest workers of each pool that suffice when the other pool is large.
 
-        Nothing here is needed for the result; it excludes most of what would be measured otherwise.
+        The result does not depend on it; it excludes most fleets from measurement.
         """
 
         def enough_prefill(count: int) -> bool:
@@ -161,7 +160,7 @@ class FleetSearch:
         return best
 
     def _better(self, best: FleetSize | None) -> FleetSize | None:
-        """Return a fleet that suffices and comes before ``best``, None if there is none."""
+        """Return a sufficient fleet that sorts before ``best``, None if there is none."""
         for size in self._before(best):
             if self._suffices(size):
                 return self._least_decode(size.prefill, best)
@@ -171,14 +170,14 @@ class FleetSearch:
         return None
 
     def _before(self, best: FleetSize | None) -> Iterator[FleetSize]:
-        """Yield the largest fleets that come before ``best``, one for every prefill count."""
+        """Yield the largest fleets that sort before ``best``, one per prefill count."""
         for prefill in self.bounds.prefill_counts():
             decode = self.bounds.most_decode(prefill, best)
             if decode:
                 yield FleetSize(prefill, decode)
 
     def _least_decode(self, prefill: int, best: FleetSize | None) -> FleetSize | None:
-        """Return a fleet with ``prefill`` that comes before ``best``, with few decode workers."""
+        """Return a sufficient fleet before ``best`` with ``prefill`` and few decode workers."""
         enough = self.bounds.most_decode(prefill, best)
         if not enough or not self._suffices(FleetSize(prefill, enough)):
             return None
@@ -188,7 +187,7 @@ class FleetSearch:
 
 
 def _smallest(suffices: Callable[[int], bool], enough: int) -> int:
-    """Return a count that suffices where one less does not, knowing one that does."""
+    """Return a sufficient count whose predecessor is insufficient, given a sufficient one."""
     too_few = 0
     while enough - too_few > 1:
         middle = (too_few + enough) // 2

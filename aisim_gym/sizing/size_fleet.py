@@ -1,4 +1,4 @@
-"""From a workload, an engine and limits to the smallest fixed fleet, by replays."""
+"""Find the smallest fixed fleet for a workload, an engine and limits, by replays."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -35,13 +35,12 @@ class NoFleetError(AisimError, ValueError):
     """No fleet within the bounds is large enough.
 
     Attributes:
-        best: Of the measured fleets the one with the highest attainment, and of several the one
-            with the fewest GPUs.
-        measured: All of them, in order of their GPUs.
+        best: The measured fleet with the highest attainment; ties go to the fewest GPUs.
+        measured: All measured fleets, in order of their GPUs.
     """
 
     def __init__(self, message: str, measured: tuple[MeasuredFleet, ...]) -> None:
-        """Keep what was measured."""
+        """Create the error with the measured fleets."""
         super().__init__(message)
         self.measured = measured
         self.best = _best(measured)
@@ -53,15 +52,15 @@ class NoFleetError(AisimError, ValueError):
 
 @dataclass(frozen=True)
 class SizedFleet:
-    """The smallest fixed fleet that was looked for, and what surrounds it.
+    """The smallest fixed fleet and the fleets measured around it.
 
     Attributes:
-        share: Share of good requests that was asked for.
+        share: Required share of good requests.
         sla: The limits.
         fleet: The smallest fleet that reaches the share.
-        smaller: The next smaller fleets, a worker fewer in one pool, which do not reach it; empty
-            if no pool can have fewer.
-        measured: All fleets that were replayed, in order of their GPUs.
+        smaller: The next smaller fleets, one worker fewer in one pool, which do not reach it; empty
+            if no pool can shrink.
+        measured: All replayed fleets, in order of their GPUs.
     """
 
     share: float
@@ -91,7 +90,7 @@ class SizedFleet:
         return self.fleet.gpu_hours
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data, for JSON."""
+        """Return the result as plain data, for JSON."""
         return {
             "share": self.share,
             "sla": self.sla.model_dump(mode="json"),
@@ -117,43 +116,43 @@ def size_fleet(
 ) -> SizedFleet:
     """Return the smallest fixed fleet that serves a share of the requests within limits.
 
-    Smallest is the fewest GPUs; of two pools with as many GPUs, the fewest prefill workers. Every
-    fleet is replayed in full and at most once. The search doubles and bisects the number of
-    workers, and then looks at what is left below the result:
+    Smallest means the fewest GPUs, then the fewest prefill workers. Every fleet is replayed in full
+    and at most once. The search doubles and bisects the number of workers, then examines the
+    remaining fleets below the result:
 
-    * the result, as measured, reaches the share, and the next smaller fleets, a worker fewer in
-      either pool, were measured and do not;
-    * every other fleet within the bounds that would be smaller was measured and does not reach it,
-      or has no more workers in either pool than a measured fleet that does not.
+    * the result reaches the share in its replay, and the next smaller fleets, one worker fewer in
+      either pool, do not in theirs;
+    * every other smaller fleet within the bounds was measured and does not reach it, or has no more
+      workers in either pool than a measured fleet that does not.
 
-    So the result is the smallest fleet whenever more workers do not lower attainment. That is usual
-    but no law: which worker gets a request changes with their number. ``measured`` shows how
+    So the result is the smallest fleet if more workers do not lower attainment. This is usual but
+    not guaranteed, because placement depends on the number of workers. ``measured`` shows how
     attainment grows.
 
     Args:
-        workload: Requests, a trace file (its format is judged by its content), or a ``workload``
-            table; None takes that of ``spec``.
+        workload: Requests, a trace file (its format is detected from its content), or a
+            ``workload`` table; None uses the workload of ``spec``.
         engine: Name of an engine profile, an ``engine`` table, a launch config (a table with
-            ``engine`` in it), or a mapping from ``prefill`` and ``decode`` to one of these. Of a
-            profile, KV moves at 50 GB/s from prefill to decode workers unless it says otherwise.
-        ttft_ms: Limit of the time to first token.
-        itl_ms: Limit of a request's mean gap between tokens.
-        share: Wanted share of the arrived requests that complete within the limits, in (0, 1].
+            ``engine`` in it), or a mapping from ``prefill`` and ``decode`` to one of these. With a
+            profile, KV moves at 50 GB/s from prefill to decode workers by default.
+        ttft_ms: Limit on the time to first token.
+        itl_ms: Limit on a request's mean gap between tokens.
+        share: Required share of the arrived requests that complete within the limits, in (0, 1].
         kind: ``agg`` (the default without ``spec``) or ``disagg``.
-        max_workers: Most workers of a pool.
-        max_gpus: Most GPUs of the fleet.
-        spec: A whole spec instead of ``engine``, for everything else that a run can have, such as
-            ``max_sim_time_ms``; ``workload`` and the limits that are given win over it, its number
-            of workers does not count.
-        on_progress: Told about the replay of a fleet now and then, first before it starts.
-        on_measured: Told every fleet that was replayed. What it has been told is all that is left
-            of a search that is interrupted.
+        max_workers: Maximum workers of a pool.
+        max_gpus: Maximum GPUs of the fleet.
+        spec: A complete spec instead of ``engine``, for further settings such as
+            ``max_sim_time_ms``; a given ``workload`` and given limits override it, and its number
+            of workers is ignored.
+        on_progress: Called before the replay of a fleet starts and regularly during it.
+        on_measured: Called with every replayed fleet, so that an interrupted search keeps its
+            measurements.
 
     Raises:
-        NoFleetError: If no fleet within the bounds reaches the share; says what the best one does.
+        NoFleetError: If no fleet within the bounds reaches the share; reports the best one.
         AisimError: If spec or workload are not valid, or a request can never run.
-        TypeError: If an argument is not of its type.
-        ValueError: If a number is out of range, or arguments do not go together.
+        TypeError: If an argument has the wrong type.
+        ValueError: If a number is out of range, or arguments conflict.
 
     Example:
         >>> from aisim_gym import requests_from_arrays, size_fleet
@@ -210,11 +209,11 @@ def size_fleet(
 
 
 def engine_fleet(kind: Kind, engine: Engine) -> dict[str, Any]:
-    """Return the ``fleet`` table with one worker per pool of an engine, as :func:`size_fleet` does.
+    """Return the ``fleet`` table of an engine with one worker per pool, as in :func:`size_fleet`.
 
     Raises:
         TypeError: If an engine is neither a name nor a table.
-        ValueError: If the kind is unknown, or an engine is missing or given to no pool.
+        ValueError: If the kind is unknown, or an engine is missing or matches no pool.
     """
     if kind not in _POOLS:
         raise ValueError(f"kind: got {kind!r}, expected 'agg' or 'disagg'")
@@ -232,7 +231,7 @@ def engine_fleet(kind: Kind, engine: Engine) -> dict[str, Any]:
 
 
 def limits_text(sla: SlaSpec) -> str:
-    """Return the limits of a service level in words."""
+    """Return the limits of a service level as text."""
     bounds = (("TTFT", sla.ttft_ms), ("ITL", sla.itl_ms), ("end to end", sla.e2e_ms))
     return ", ".join(f"{name} {bound:g} ms" for name, bound in bounds if bound is not None)
 
@@ -257,7 +256,7 @@ def _choose_spec(
     kind: Kind | None,
     spec: ReplaySpec | Mapping[str, Any] | str | Path | None,
 ) -> ReplaySpec:
-    """Return the spec of all runs, with any number of workers."""
+    """Return the spec of all runs, with an arbitrary number of workers."""
     if (engine is None) == (spec is None):
         given = "neither" if spec is None else "both"
         raise ValueError(f"expected engine or spec, got {given}")
@@ -296,7 +295,7 @@ def _workload_spec(
 
 
 def _with_limits(spec: ReplaySpec, ttft_ms: float | None, itl_ms: float | None) -> ReplaySpec:
-    """Return a spec with limits, and without what a search does not look at."""
+    """Return a spec with limits and without captures that a search does not use."""
     sla = spec.sla
     if ttft_ms is not None or itl_ms is not None:
         given = {"ttft_ms": ttft_ms, "itl_ms": itl_ms}

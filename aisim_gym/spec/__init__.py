@@ -1,4 +1,4 @@
-"""What a replay is made of: validated, frozen models with the reference's names and defaults."""
+"""Validated, frozen models of a replay, with the reference's names and defaults."""
 
 from aisim_gym.spec.engine import EngineSpec, SglangSpec, TrtllmSpec
 from aisim_gym.spec.fleet import AggregatedFleet, DisaggregatedFleet, FleetSpec

@@ -1,4 +1,4 @@
-"""Acceptance rates of drafted tokens: the comma list in ``aic_nextn_accept_rates``.
+"""Acceptance rates of drafted tokens: the comma-separated ``aic_nextn_accept_rates``.
 
 Rules: engine-vllm-trtllm.md §7; number formats confirmed with the reference.
 """
@@ -13,7 +13,7 @@ DEFAULT_ACCEPT_RATES = (0.85, 0.3, 0.0, 0.0, 0.0)
 
 
 def parse_accept_rates(text: str) -> tuple[float, ...]:
-    """Return the rates in a comma list; an empty or blank text means the defaults.
+    """Return the rates in a comma-separated list; an empty or blank text means the defaults.
 
     Raises:
         ValueError: If an entry is not a number in [0, 1].
@@ -31,7 +31,7 @@ def parse_accept_rates(text: str) -> tuple[float, ...]:
 
 
 def normalize_accept_rates(text: str, count: int) -> str:
-    """Return the comma list cut or filled up with zeros to ``count`` rates, as Rust prints it."""
+    """Return the list cut or zero-padded to ``count`` rates, as Rust prints it."""
     rates = (*parse_accept_rates(text), *DEFAULT_ACCEPT_RATES[-1:] * count)[:count]
     return ",".join(np.format_float_positional(rate, trim="-") for rate in rates)
 
@@ -42,7 +42,7 @@ def _parse_rate(entry: str) -> float:
             'invalid aic_nextn_accept_rates value "": cannot parse float from empty string'
         )
     try:
-        if "_" in entry:  # a digit separator of Python, not of the reference
+        if "_" in entry:  # Python accepts digit separators, the reference does not
             raise ValueError
         return float(entry)
     except ValueError:

@@ -1,18 +1,18 @@
-"""Checks of single arguments that belong to no model: what was given, what is allowed."""
+"""Checks of single arguments outside models; errors say what was given and what is allowed."""
 
 from numbers import Integral, Real
 
 
 def check_number(name: str, value: object, allowed: str) -> float:
-    """Return ``value`` as float; its range is left to the caller.
+    """Return ``value`` as float; the caller checks its range.
 
     Args:
-        name: Of the argument, for messages.
-        value: What was given; a truth value is no number.
-        allowed: What follows "expected a number", e.g. ``> 0 and finite``.
+        name: Name of the argument, for messages.
+        value: The argument; booleans are rejected.
+        allowed: Text after "expected a number", e.g. ``> 0 and finite``.
 
     Raises:
-        TypeError: If it is no real number.
+        TypeError: If it is not a real number.
         ValueError: If it is too large for a float.
     """
     if isinstance(value, bool) or not isinstance(value, Real):
@@ -24,15 +24,15 @@ def check_number(name: str, value: object, allowed: str) -> float:
 
 
 def check_integer(name: str, value: object, allowed: str) -> int:
-    """Return ``value`` as int; its range is left to the caller.
+    """Return ``value`` as int; the caller checks its range.
 
     Args:
-        name: Of the argument, for messages.
-        value: What was given; neither a truth value nor ``2.0`` is an integer.
-        allowed: What follows "expected an integer", e.g. ``>= 1``; may be empty.
+        name: Name of the argument, for messages.
+        value: The argument; booleans and floats such as ``2.0`` are rejected.
+        allowed: Text after "expected an integer", e.g. ``>= 1``; may be empty.
 
     Raises:
-        TypeError: If it is no integer.
+        TypeError: If it is not an integer.
     """
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(f"{name}: got {value!r}, expected an integer {allowed}".rstrip())

@@ -1,8 +1,8 @@
 """When requests of generated traffic arrive: arrival processes and their rates.
 
 The formulas are written out in docs/workloads.md. Rates are requests per second. A process with a
-``cv`` is a renewal process whose clock runs as fast as the rate: 1 is a Poisson process, less is
-more regular, more is burstier (traffic-data.md §4, time change).
+``cv`` is a renewal process whose clock runs at the rate: a CV of 1 is a Poisson process, smaller is
+more regular, larger is burstier (traffic-data.md §4, time change).
 """
 
 import itertools
@@ -22,14 +22,14 @@ GapFamily = Literal["gamma", "weibull"]
 """Distribution of the gaps of a renewal process."""
 
 MAX_CLIENTS = 10_000
-"""Most clients of one workload: each has a random stream of its own."""
+"""Maximum number of clients of a workload; each has its own random stream."""
 
 _NonNegative = Annotated[F64, Ge(0)]
 _Positive = Annotated[F64, Gt(0)]
 
 
 class _TimeChanged(SpecModel):
-    """A rate that runs the clock of a gamma renewal process."""
+    """A gamma renewal process whose clock runs at a given rate."""
 
     cv: F64 = Field(
         default=1.0,
@@ -110,7 +110,7 @@ class MmppArrivals(SpecModel):
 
 
 class ClippedLognormal(SpecModel):
-    """A log-normal number, moved to the nearest bound where it lies outside."""
+    """A log-normal distribution clipped to bounds."""
 
     median: F64 = Field(gt=0, description="Median before clipping, > 0")
     sigma: F64 = Field(ge=0, le=10, description="Standard deviation of the logarithm, 0..10")
@@ -128,7 +128,7 @@ class ClippedLognormal(SpecModel):
         return self
 
     def scaled(self, factor: float) -> Self:
-        """Return the distribution of ``factor`` times the number."""
+        """Return the distribution of ``factor`` times the variable."""
         changes = {name: factor * getattr(self, name) for name in ("median", "low", "high")}
         return self.model_copy(update=changes)
 
@@ -149,9 +149,9 @@ class ClippedLognormal(SpecModel):
 
 
 class OnOffArrivals(SpecModel):
-    """Bursts and silences by turns; every burst has a rate of its own.
+    """Alternating bursts and silences; every burst draws its own rate.
 
-    The first request comes at the start of the burst, the others after gamma gaps.
+    The first request arrives at the start of the burst, the others after gamma-distributed gaps.
     """
 
     kind: Literal["on-off"] = Field(default="on-off", description="Which process")
@@ -174,7 +174,7 @@ class OnOffArrivals(SpecModel):
 
 
 class WanderingArrivals(_TimeChanged):
-    """A Cox process: the log of the rate is an Ornstein-Uhlenbeck process, which wanders slowly."""
+    """A Cox process whose log rate is an Ornstein-Uhlenbeck process."""
 
     kind: Literal["wandering"] = Field(default="wandering", description="Which process")
     mean_rps: F64 = Field(gt=0, description="Mean rate, requests/s, > 0")
@@ -190,7 +190,7 @@ class Harmonic(SpecModel):
 
 
 TEXTBOOK_DAY = (Harmonic(amplitude=0.5, peak_h=15.0), Harmonic(amplitude=0.15, peak_h=11.0))
-"""A plain day: peak near 13 h and 1.56 times the mean, trough near 4 h (traffic-data.md §4)."""
+"""A typical day: peak near 13 h at 1.56 times the mean, trough near 4 h (traffic-data.md §4)."""
 
 
 class DiurnalArrivals(_TimeChanged):
@@ -202,7 +202,7 @@ class DiurnalArrivals(_TimeChanged):
         default=86_400.0,
         ge=60,
         le=1e8,
-        description="Length of a day, seconds, 60..100000000; a short one is a day in fast motion",
+        description="Length of a day, seconds, 60..100000000; a short day is a day in fast motion",
     )
     start_h: F64 = Field(default=0.0, ge=0, le=24, description="Clock hour at the start, 0..24")
     harmonics: tuple[Harmonic, ...] = Field(
@@ -230,7 +230,7 @@ class DiurnalArrivals(_TimeChanged):
 
     @property
     def noise_tau_s(self) -> float:
-        """Time constant of the noise in seconds: it stretches with the day."""
+        """Time constant of the noise in seconds, which scales with the length of the day."""
         return self.noise_tau_h * self.day_s / 24.0
 
 
@@ -254,7 +254,7 @@ class RampArrivals(_TimeChanged):
 
 
 class FlashCrowdArrivals(_TimeChanged):
-    """A constant rate and one crowd that comes fast, stays and goes slowly."""
+    """A constant rate and one crowd that rises fast, stays and decays slowly."""
 
     kind: Literal["flash-crowd"] = Field(default="flash-crowd", description="Which process")
     base_rps: F64 = Field(gt=0, description="Rate without the crowd, requests/s, > 0")
@@ -266,11 +266,11 @@ class FlashCrowdArrivals(_TimeChanged):
 
 
 class PiecewiseArrivals(_TimeChanged):
-    """A rate that is constant between given times."""
+    """A piecewise constant rate."""
 
     kind: Literal["piecewise"] = Field(default="piecewise", description="Which process")
     times_s: tuple[_NonNegative, ...] = Field(
-        min_length=1, description="Where each rate begins, seconds, ascending, the first 0"
+        min_length=1, description="Start of each rate, seconds, ascending, the first 0"
     )
     rates_rps: tuple[_NonNegative, ...] = Field(
         min_length=1, description="Rate from each time on, requests/s, >= 0"
@@ -312,10 +312,10 @@ AnyRate = Annotated[
 
 
 class ClientsArrivals(SpecModel):
-    """Many clients with renewal processes of their own, which share one rate.
+    """Many clients, each with its own renewal process, that share one rate.
 
     Client c = 1, 2, … has a share proportional to ``(c + zipf_shift) ** -zipf`` and a burstiness
-    drawn from a log-normal distribution. A few large clients make the bursts; the sum of many
+    drawn from a log-normal distribution. A few large clients cause the bursts; the sum of many
     small ones is close to a Poisson process (traffic-data.md §1, ServeGen).
     """
 
@@ -323,7 +323,7 @@ class ClientsArrivals(SpecModel):
     rate: AnyRate = Field(description="Rate of all clients together; its cv must be 1")
     clients: Count = Field(ge=1, le=MAX_CLIENTS, description="Number of clients, 1..10000")
     zipf: F64 = Field(ge=0, le=20, description="Exponent of the shares, 0..20")
-    zipf_shift: F64 = Field(default=0.0, ge=0, description="Shift of the ranks, >= 0")
+    zipf_shift: F64 = Field(default=0.0, ge=0, description="Shift of the client index, >= 0")
     cv_median: F64 = Field(
         default=1.0, ge=0.01, le=100, description="Median CV of the gaps of a client, 0.01..100"
     )

@@ -1,8 +1,8 @@
-"""The reference's profile files: five arrays in an ``.npz``, read and refused as it does.
+"""Read the reference's profile files, five arrays in an ``.npz``, with its checks and errors.
 
 They are ``prefill_isl`` (n,) and ``prefill_ttft_ms`` (n,), ``decode_active_kv_tokens`` (p,),
-``decode_context_length`` (q,) and ``decode_itl`` (p, q), all float64. Prefixes only shorten the new
-tokens; a decode takes at least 1 ms (engine-vllm-trtllm.md §2.3).
+``decode_context_length`` (q,) and ``decode_itl`` (p, q), all float64. A cached prefix only reduces
+the new tokens; a decode takes at least 1 ms (engine-vllm-trtllm.md §2.3).
 """
 
 import json
@@ -21,7 +21,7 @@ from aisim_gym.spec.timing_table import Floats, Grid, TimingTable
 
 DECODE_FLOOR_MS = 1.0
 LONGEST_MS = 9e9
-"""104 days: beyond, a double no longer tells whole nanoseconds apart."""
+"""104 days: beyond, a double cannot represent whole nanoseconds."""
 
 _NDIMS = {
     "prefill_isl": 1,
@@ -37,12 +37,12 @@ _NO_MEMBER = "specified file not found in archive"
 def read_dynamo_profile(path: str) -> TimingTable:
     """Return the table in a profile file.
 
-    NaN is allowed, as in the reference: a duration that depends on it is the shortest there is.
+    NaN is allowed, as in the reference: a duration that depends on it takes the minimum.
 
     Raises:
-        SpecError: If the file cannot be read or is not valid; in the reference's words.
-        UnsupportedSpecError: If it holds durations beyond 104 days or infinite ones, with which the
-            reference ends in the middle of a run.
+        SpecError: If the file cannot be read or is not valid, with the reference's message.
+        UnsupportedSpecError: If it holds infinite durations or durations beyond 104 days; the
+            reference fails on them in the middle of a run.
     """
     arrays = _read_arrays(path)
     isl, ttft_ms, active, context, itl_ms = (arrays[name] for name in _NDIMS)
@@ -115,10 +115,10 @@ def _read_array(archive: ZipFile, name: str, ndim: int) -> Floats:
 
 
 def _stored_dtype(member: bytes) -> np.dtype[Any]:
-    """Return the dtype that the header of an ``.npy`` file names.
+    """Return the dtype named in the header of an ``.npy`` file.
 
     Raises:
-        ValueError: If it has no such header.
+        ValueError: If the header is missing.
     """
     file = BytesIO(member)
     is_old = np.lib.format.read_magic(file) == (1, 0)
@@ -133,7 +133,7 @@ def _check_axes(isl: Floats, active: Floats, context: Floats) -> None:
     """Check the axes in the order of the reference.
 
     Raises:
-        SpecError: If one has less than two points or is not strictly increasing.
+        SpecError: If an axis has fewer than two points or is not strictly increasing.
     """
     failed = "Failed to build prefill interpolator:"
     if len(isl) < 2:

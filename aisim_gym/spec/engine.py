@@ -34,7 +34,7 @@ Unsupported = Annotated[None, Field(exclude=True, description="Not supported; on
 
 
 class SglangSpec(ConfigStruct):
-    """Settings of the SGLang scheduler; the other backends do not even check them."""
+    """Settings of the SGLang scheduler; other backends do not check them."""
 
     wording: ClassVar[Wording] = Wording("struct SglangConfig")
 
@@ -70,7 +70,7 @@ class EngineSpec(ConfigStruct):
 
     wording: ClassVar[Wording] = Wording("struct EngineConfigWire")
 
-    backend: Backend = Field(default="vllm", description="Whose scheduling rules apply")
+    backend: Backend = Field(default="vllm", description="Engine whose scheduling rules apply")
     num_gpu_blocks: Usize = Field(default=16384, gt=0, description="KV pool size, blocks, > 0")
     block_size: Usize = Field(
         default=64,
@@ -109,13 +109,13 @@ class EngineSpec(ConfigStruct):
     aic_nextn_accept_rates: Text | None = Field(
         default=None,
         validate_default=True,
-        description="Comma list of aic_nextn conditional acceptance rates in [0, 1]; "
+        description="Comma-separated list of aic_nextn conditional acceptance rates in [0, 1]; "
         "filled up with zeros; default 0.85,0.3,0,0,0",
     )
     aic_mtp_seed: U64 = Field(default=42, description="Seed of the acceptance draws")
     worker_type: WorkerType = Field(default="aggregated", description="Role in the fleet")
     preemption_mode: Literal["lifo", "fifo"] = Field(
-        default="lifo", description="Who is preempted first: newest or oldest (vllm)"
+        default="lifo", description="Request that is preempted first: newest or oldest (vllm)"
     )
     emit_kv_events: Flag = Field(default=False, description="Capture KV events")
     emit_kv_token_ids: Flag = Field(
@@ -151,16 +151,16 @@ class EngineSpec(ConfigStruct):
     @model_validator(mode="before")
     @classmethod
     def _choose_block_size(cls, data: Any) -> Any:
-        """Fill in the backend's block size where none is given; null means not given."""
+        """Fill in the backend's default block size if it is absent or null."""
         if not isinstance(data, Mapping) or data.get("block_size") is not None:
             return data
-        backend = str(data.get("backend", "vllm"))  # an unknown one is refused later
+        backend = str(data.get("backend", "vllm"))  # an unknown backend is rejected later
         return {**data, "block_size": DEFAULT_BLOCK_SIZE.get(backend, 64)}
 
     @field_validator("aic_nextn_accept_rates")
     @classmethod
     def _normalize_accept_rates(cls, text: str | None, info: ValidationInfo) -> str | None:
-        if "aic_nextn" not in info.data:  # it was refused itself
+        if "aic_nextn" not in info.data:  # aic_nextn itself is invalid
             return text
         count = info.data["aic_nextn"]
         if count is not None:
@@ -233,7 +233,7 @@ class EngineSpec(ConfigStruct):
 
     @model_serializer(mode="wrap")
     def _omit_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out ``kv_cache_bytes_per_token`` when it is null, as the reference does."""
+        """Omit ``kv_cache_bytes_per_token`` when it is null, as the reference does."""
         fields: dict[str, Any] = handler(self)
         if self.kv_cache_bytes_per_token is None:
             fields.pop("kv_cache_bytes_per_token", None)

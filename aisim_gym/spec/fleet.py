@@ -18,8 +18,8 @@ from aisim_gym.spec.stages import (
 )
 
 MAX_WORKERS = 1_000_000
-"""Most workers of a pool, at the start or as a target: far above any fleet, far below what memory
-could not hold."""
+"""Maximum workers of a pool, initial or as a target: far above any real fleet, and it fits in
+memory."""
 
 
 def _empty_pool(pool: str) -> Refusal:
@@ -39,7 +39,7 @@ class AggregatedFleet(SpecModel):
 
     @property
     def block_size(self) -> int:
-        """Tokens per KV block, as prompts are cut for the prefix cache."""
+        """Tokens per KV block, the unit of the prefix cache."""
         return self.engine.engine.block_size
 
     @model_validator(mode="after")
@@ -67,29 +67,29 @@ class DisaggregatedFleet(SpecModel):
     prefill: LaunchSpec = Field(description="Launch config; engine.worker_type must be prefill")
     decode: LaunchSpec = Field(description="Launch config; engine.worker_type must be decode")
     encoder: EncoderSpec | None = Field(
-        default=None, description="Encoders in front of the fleet; null: requests arrive encoded"
+        default=None, description="Encoders in front of the fleet; null = requests arrive encoded"
     )
     tokenization: TokenizationSpec | None = Field(
-        default=None, description="Tokenizers of prefill workers; null: it takes no time"
+        default=None, description="Tokenizers of prefill workers; null = tokenization takes no time"
     )
     detokenization: DetokenizationSpec | None = Field(
-        default=None, description="Detokenizers of decode workers; null: it takes no time"
+        default=None, description="Detokenizers of decode workers; null = no detokenization time"
     )
     transfer_links: TransferLinks = Field(
         default="fixed",
-        description="fixed: KV transfers do not slow each other down; shared: they share the links "
+        description="fixed = KV transfers are independent; shared = they share the links "
         "of their ranks max-min fairly",
     )
 
     @property
     def block_size(self) -> int:
-        """Tokens per KV block, as prompts are cut for the prefix cache; the same for both roles."""
+        """Tokens per KV block, the unit of the prefix cache; the same for both roles."""
         return self.prefill.engine.block_size
 
     @model_validator(mode="before")
     @classmethod
     def _fill_in_roles(cls, data: Any) -> Any:
-        """Let one profile serve both roles: its name does not say which."""
+        """Set the worker type of each role, so that one profile serves both."""
         if not isinstance(data, Mapping):
             return data
         roles = ("prefill", "decode")
@@ -124,4 +124,4 @@ FleetSpec = Annotated[
     Field(discriminator="kind"),
     RustType("a table with `kind`", "`agg` or `disagg`"),
 ]
-"""A fleet of either topology; ``kind`` says which."""
+"""A fleet of either topology, discriminated by ``kind``."""

@@ -1,4 +1,4 @@
-"""Reading JSON text, with the reference's wording of syntax errors."""
+"""Parse JSON text, with the reference's wording of syntax errors."""
 
 import json
 from typing import Any
@@ -20,7 +20,7 @@ def parse_json(text: str, *, source: str = "") -> Any:
     """Return the value of a JSON text.
 
     Args:
-        text: JSON. Unlike Python's reader this one refuses keys that occur twice in an object.
+        text: JSON. Unlike Python's parser, duplicate keys in an object are an error.
         source: File the text comes from, for messages.
 
     Raises:

@@ -1,7 +1,6 @@
 """The launch config of a worker: its engine, its ranks, its start-up time.
 
-This is what the reference's planners and replays take as ``*_engine_args``
-(engine-vllm-trtllm.md §1).
+The reference's planners and replays take it as ``*_engine_args`` (engine-vllm-trtllm.md §1).
 """
 
 from collections.abc import Mapping
@@ -32,7 +31,7 @@ class ReasoningSpec(ConfigStruct):
 
 
 class DynamoSpec(ConfigStruct):
-    """Options of the live runtime, carried along; the replay does not use them."""
+    """Options of the live runtime, kept but not used by the replay."""
 
     wording: ClassVar[Wording] = Wording("struct MockerRuntimeOptions")
 
@@ -91,7 +90,7 @@ class LaunchSpec(ConfigStruct):
     @model_validator(mode="before")
     @classmethod
     def _fill_in_profile(cls, data: Any, info: ValidationInfo) -> Any:
-        """Replace the name of an engine profile by its values; then look what was given."""
+        """Replace an engine profile by its values, then record which fields were given."""
         data = fill_in_profile(data, (info.context or {}).get("folder"))
         if not isinstance(data, Mapping) or "num_gpu_blocks_is_explicit" in data:
             return data
@@ -123,11 +122,11 @@ class LaunchSpec(ConfigStruct):
 
     @property
     def gpus_per_worker(self) -> int:
-        """GPUs of a worker: those of a rank times the ranks."""
+        """GPUs of a worker: GPUs per rank times ranks."""
         return self.tensor_parallel_size * self.dp_size
 
     def normalized(self) -> dict[str, Any]:
-        """Return the config with every default filled in, as the reference normalises it."""
+        """Return the config with all defaults, as the reference normalises it."""
         return self.model_dump(mode="json")
 
 
@@ -137,8 +136,8 @@ def parse_launch_config(
     """Read a launch config.
 
     Args:
-        config: A mapping, or a JSON object as text. A LaunchSpec is returned as it is.
-        at: What the config belongs to, put in front of the paths in messages.
+        config: A mapping, or a JSON object as text. A LaunchSpec is returned unchanged.
+        at: Prefix of the paths in messages.
 
     Raises:
         SpecError: If it is not valid; the text contains the reference's message.

@@ -1,4 +1,4 @@
-"""How long prompts and outputs of generated traffic are (traffic-data.md §2, §4)."""
+"""Prompt and output lengths of generated traffic (traffic-data.md §2, §4)."""
 
 import math
 from abc import ABC, abstractmethod
@@ -14,10 +14,10 @@ from aisim_gym.spec.refusals import MisfitError
 from aisim_gym.spec.scalars import F64, Count
 
 LONGEST_TOKENS = 2**20
-"""Most tokens of a generated prompt or output, about five times the longest in public traces."""
+"""Maximum tokens of a generated prompt or output, about five times the longest in public traces."""
 
 SMALLEST_SHARE = 1e-6
-"""Least part of a distribution that bounds may leave: below it redrawing makes no sense."""
+"""Minimum probability mass within the bounds; below it, redrawing is pointless."""
 
 TokenCount = Annotated[Count, Ge(1), Le(LONGEST_TOKENS)]
 _Positive = Annotated[F64, Gt(0)]
@@ -27,8 +27,8 @@ _Sigma = Annotated[F64, Ge(0), Le(10)]
 class Mixture(SpecModel):
     """A mixture of log-normal lengths between two bounds.
 
-    A component is chosen by its weight; a length is its ``median * exp(sigma * Z)``, drawn again
-    from the same component until it rounds to ``min_tokens .. max_tokens``.
+    A component is chosen by weight. A length is ``median * exp(sigma * Z)``, redrawn from the same
+    component until it rounds to ``min_tokens .. max_tokens``.
     """
 
     weights: tuple[_Positive, ...] = Field(
@@ -69,7 +69,7 @@ class Mixture(SpecModel):
         return self
 
     def component_bounds(self) -> list[tuple[float, float]]:
-        """Return the share of each component below the bounds, and that below their upper end."""
+        """Return the probability of each component below the lower and below the upper bound."""
         low, high = self.min_tokens - 0.5, self.max_tokens + 0.5
         return [
             (share_below(low, median, sigma), share_below(high, median, sigma))
@@ -77,7 +77,7 @@ class Mixture(SpecModel):
         ]
 
     def share_up_to(self, tokens: float) -> float:
-        """Return the probability of at most ``tokens``, not rounded to an integer."""
+        """Return the probability of a length of at most ``tokens``, before rounding."""
         tokens = min(max(tokens, self.min_tokens - 0.5), self.max_tokens + 0.5)
         parts = zip(self.weights, self.medians, self.sigmas, self.component_bounds(), strict=True)
         shares = (
@@ -88,14 +88,14 @@ class Mixture(SpecModel):
 
 
 def share_below(tokens: float, median: float, sigma: float) -> float:
-    """Return the part of a log-normal distribution below ``tokens``, > 0."""
+    """Return the probability of a log-normal length below ``tokens``, > 0."""
     if sigma == 0.0:
         return float(median < tokens)
     return normal_cdf((math.log(tokens) - math.log(median)) / sigma)
 
 
 class ScaledMixture(NamedTuple):
-    """Lengths of a mixture times a factor, rounded, drawn again while above a cap.
+    """Lengths of a mixture times a factor, rounded, redrawn while above a cap.
 
     Attributes:
         mixture: The lengths before scaling.
@@ -119,7 +119,7 @@ class ScaledMixture(NamedTuple):
         return longest if self.cap is None else min(longest, self.cap)
 
     def refusal(self) -> str:
-        """Return why no lengths can be drawn, or nothing if they can."""
+        """Return why no lengths can be drawn; empty if they can."""
         if self.longest > LONGEST_TOKENS:
             return f"got lengths up to {self.longest}, allowed: at most {LONGEST_TOKENS}"
         share = self.mixture.share_up_to((self.longest + 0.5) / self.factor)
@@ -132,20 +132,20 @@ class ScaledMixture(NamedTuple):
 
 
 class ScaledLengths(SpecModel, ABC):
-    """What every model that is a pair of mixtures can change about them."""
+    """Scales and caps common to all models with one mixture each for prompts and outputs."""
 
     input_scale: F64 = Field(default=1.0, gt=0, description="Multiplies prompt lengths, > 0")
     output_scale: F64 = Field(default=1.0, gt=0, description="Multiplies output lengths, > 0")
     max_input_tokens: TokenCount | None = Field(
-        default=None, description="Longest prompt, 1..1048576; longer ones are drawn again"
+        default=None, description="Longest prompt, 1..1048576; longer ones are redrawn"
     )
     max_output_tokens: TokenCount | None = Field(
-        default=None, description="Longest output, 1..1048576; longer ones are drawn again"
+        default=None, description="Longest output, 1..1048576; longer ones are redrawn"
     )
 
     @abstractmethod
     def unscaled(self) -> tuple[Mixture, Mixture]:
-        """Return the lengths of prompts and outputs as the model has them."""
+        """Return the length mixtures of prompts and outputs before scaling."""
 
     @property
     def input_lengths(self) -> ScaledMixture:
@@ -170,7 +170,7 @@ class ScaledLengths(SpecModel, ABC):
 
 
 class MixtureLengths(ScaledLengths):
-    """Prompt and output of a mixture each, with a rank correlation between them."""
+    """A mixture each for prompts and outputs, with a rank correlation between them."""
 
     kind: Literal["mixture"] = Field(default="mixture", description="Which model")
     input: Mixture = Field(description="Prompt lengths")
@@ -185,7 +185,7 @@ class MixtureLengths(ScaledLengths):
 
 
 class LognormalLengths(ScaledLengths):
-    """Prompt and output of one log-normal distribution each."""
+    """One log-normal distribution each for prompts and outputs."""
 
     kind: Literal["lognormal"] = Field(default="lognormal", description="Which model")
     input_median: F64 = Field(gt=0, description="Median prompt, tokens, > 0")
@@ -215,7 +215,7 @@ def _one_component(median: float, sigma: float) -> Mixture:
 
 
 class FixedLengths(SpecModel):
-    """Every prompt and every output has one length."""
+    """One length for all prompts and one for all outputs."""
 
     kind: Literal["fixed"] = Field(default="fixed", description="Which model")
     input_tokens: TokenCount = Field(description="Every prompt, tokens, 1..1048576")
@@ -242,10 +242,10 @@ def _one_length(tokens: int) -> ScaledMixture:
 
 
 class ClientLengths(SpecModel):
-    """Each client has mean lengths of its own and a smaller spread around them.
+    """Lengths with a mean per client and a smaller spread around it.
 
     Mean prompt and output are jointly log-normal over the clients; the requests of a client are
-    log-normal around its means, drawn again until they are within the bounds (traffic-data.md §4,
+    log-normal around its means, redrawn until they are within the bounds (traffic-data.md §4,
     superposed clients). The arrivals must be of kind ``clients``.
     """
 

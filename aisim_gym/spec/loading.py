@@ -1,7 +1,7 @@
-"""Replay specifications as files: TOML or JSON in, JSON out.
+"""Load replay specifications from TOML or JSON and write them as JSON.
 
-Nothing is written as TOML: it has no null, and null is a value here (``max_num_seqs = null`` means
-no limit). For the same reason a limit can only be switched off in JSON.
+TOML has no null, and null is a value here (``max_num_seqs = null`` means no limit). So specs are
+written as JSON only, and only JSON can switch a limit off.
 """
 
 import os
@@ -22,11 +22,11 @@ def load_spec(source: str | os.PathLike[str] | Mapping[str, Any] | ReplaySpec) -
     Args:
         source: A ``.toml`` or ``.json`` file (UTF-8, a byte order mark is allowed), or plain data.
             Relative trace paths in a file start at its folder and become absolute; in plain data
-            they stay as they are. ``~`` is expanded in both. A ReplaySpec is returned as it is.
+            they stay unchanged. ``~`` is expanded in both. A ReplaySpec is returned unchanged.
 
     Raises:
-        SpecError: If the file cannot be read or the specification is not valid: file, path of the
-            field, what was given, what is allowed.
+        SpecError: If the file cannot be read or the specification is not valid; names the file, the
+            path of the field, what was given and what is allowed.
         TypeError: If ``source`` is none of these.
     """
     if isinstance(source, ReplaySpec):
@@ -44,8 +44,8 @@ def load_spec(source: str | os.PathLike[str] | Mapping[str, Any] | ReplaySpec) -
 def dump_spec(spec: ReplaySpec, path: str | Path) -> None:
     """Write ``spec``, every default filled in, to a ``.json`` file.
 
-    Relative trace paths are written as absolute ones, so that the file means the same everywhere;
-    a spec without relative paths loads back equal.
+    Relative trace paths are written as absolute paths, so that the file can be moved. A spec
+    without relative paths loads back equal.
 
     Raises:
         SpecError: If the file name does not end in ``.json``.
@@ -62,7 +62,7 @@ def dump_spec(spec: ReplaySpec, path: str | Path) -> None:
 
 
 def read_spec_data(path: Path) -> Any:
-    """Return the plain data in a ``.toml`` or ``.json`` file, not checked yet.
+    """Return the plain, unchecked data of a ``.toml`` or ``.json`` file.
 
     Raises:
         SpecError: If the file cannot be read.

@@ -1,4 +1,4 @@
-"""The base of all specification models: frozen, closed, and with readable errors."""
+"""Base class of all specification models: frozen, no extra fields, readable errors."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,15 +14,15 @@ CallableT = TypeVar("CallableT", bound=Callable[..., None])
 def _as_base_init(init: CallableT) -> CallableT:
     """Mark ``init`` as pydantic's own.
 
-    Otherwise pydantic calls it for nested models too, whose errors would then reach the outer model
-    as finished sentences, without their place.
+    Otherwise pydantic also calls it for nested models, and their errors would reach the outer model
+    as finished text without a location.
     """
     init.__dict__["__pydantic_base_init__"] = True
     return init
 
 
 class SpecModel(BaseModel):
-    """A frozen model that knows its fields and raises ``SpecError`` in the reference's words."""
+    """A frozen model that raises ``SpecError`` with the reference's wording."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     wording: ClassVar[Wording] = Wording()
@@ -32,7 +32,7 @@ class SpecModel(BaseModel):
         """Build the model from its fields.
 
         Raises:
-            SpecError: With one line per problem: path, what was given, what is allowed.
+            SpecError: One line per problem: path, what was given, what is allowed.
         """
         try:
             super().__init__(**data)
@@ -47,12 +47,12 @@ class SpecModel(BaseModel):
 
         Args:
             data: A mapping, as read from JSON or TOML.
-            at: Path of the data in something larger, for messages.
+            at: Path of the data within a larger document, for messages.
             source: File the data come from, for messages.
-            folder: Relative paths in the data start here; None leaves them as they are.
+            folder: Base of relative paths in the data; None leaves them unchanged.
 
         Raises:
-            SpecError: With one line per problem: path, what was given, what is allowed.
+            SpecError: One line per problem: path, what was given, what is allowed.
         """
         try:
             return super().model_validate(data, context={"folder": folder})
@@ -61,7 +61,7 @@ class SpecModel(BaseModel):
 
     @classmethod
     def model_validate(cls, obj: Any, **options: Any) -> Self:
-        """Like pydantic's, with errors as SpecError."""
+        """Validate like pydantic, but raise SpecError."""
         try:
             return super().model_validate(obj, **options)
         except ValidationError as error:
@@ -69,7 +69,7 @@ class SpecModel(BaseModel):
 
     @classmethod
     def model_validate_json(cls, json_data: str | bytes | bytearray, **options: Any) -> Self:
-        """Like pydantic's, with errors as SpecError."""
+        """Validate like pydantic, but raise SpecError."""
         try:
             return super().model_validate_json(json_data, **options)
         except ValidationError as error:
@@ -77,9 +77,9 @@ class SpecModel(BaseModel):
 
 
 class ConfigStruct(SpecModel):
-    """A part of the reference's engine config.
+    """A section of the reference's engine config.
 
-    The reference reads such a part from a sequence as well (fields by position); only the empty
+    The reference also reads a section from a sequence (fields by position). Only the empty
     sequence, which means "all defaults", is accepted here.
     """
 

@@ -1,7 +1,7 @@
-"""Lengths by name: mixtures fitted to public traces (traffic-data.md §2).
+"""Named lengths: mixtures fitted to public traces (traffic-data.md §2).
 
-Each is (weights, medians, sigmas, shortest, longest) of prompts, the same of outputs, and the rank
-correlation of the two.
+Each entry is (weights, medians, sigmas, shortest, longest) of prompts, the same of outputs, and the
+rank correlation of the two.
 """
 
 from collections.abc import Mapping
@@ -33,8 +33,8 @@ LengthName = Literal[
     "servegen-small",
     "reasoning-r1",
 ]
-"""Fitted lengths. ``mooncake-conversation`` are those of all requests of the trace,
-``mooncake-conversation-start`` those of the first turns, for prompts of kind ``sessions``."""
+"""Fitted lengths. ``mooncake-conversation`` describes all requests of the trace,
+``mooncake-conversation-start`` the first turns, for prompts of kind ``sessions``."""
 
 
 def _mixture(
@@ -156,7 +156,7 @@ NAMED_LENGTHS: Mapping[LengthName, MixtureLengths] = {
 
 
 class NamedLengths(ScaledLengths):
-    """Fitted lengths, scaled and capped if wanted."""
+    """Fitted lengths with optional scales and caps."""
 
     kind: Literal["named"] = Field(default="named", description="Which model")
     name: LengthName = Field(description="Which lengths")
@@ -172,7 +172,7 @@ class NamedLengths(ScaledLengths):
 
 
 def _expand_name(lengths: Any) -> Any:
-    """Read a bare name as the fitted lengths of that name."""
+    """Expand a bare name to the fitted lengths of that name."""
     return {"kind": "named", "name": lengths} if isinstance(lengths, str) else lengths
 
 

@@ -1,7 +1,7 @@
-"""Launch configs that name an engine profile: its values take the place of the name.
+"""Replace the engine profile named in a launch config by its values.
 
-``engine = "h100-llama31-8b"`` is the profile as it is, ``engine = {profile = "…", …}`` changes
-some of its fields. What a spec holds, and writes, are the values.
+``engine = "h100-llama31-8b"`` uses the profile unchanged, ``engine = {profile = "…", …}`` overrides
+some of its fields. A spec holds and writes the values.
 """
 
 import os
@@ -15,7 +15,7 @@ from aisim_gym.spec.refusals import MisfitError
 
 
 def with_role(launch: Any, worker_type: str) -> Any:
-    """Return a launch config whose profile, if it has one, serves a role unless it says which."""
+    """Return the launch config with the role of its profile, if any, filled in unless given."""
     changes = _changes(launch)
     if changes is None or "worker_type" in changes:
         return launch
@@ -23,14 +23,14 @@ def with_role(launch: Any, worker_type: str) -> Any:
 
 
 def fill_in_profile(launch: Any, folder: Path | None) -> Any:
-    """Return a launch config with the values of its profile, if it has one, for what is not given.
+    """Return the launch config with missing values filled in from its profile, if any.
 
-    They are the engine's fields, ``tensor_parallel_size`` and ``startup_time``; of a prefill worker
-    the bytes per token of a handoff, too.
+    The values are the engine's fields, ``tensor_parallel_size`` and ``startup_time``, and for a
+    prefill worker also the bytes per token of a handoff.
 
     Args:
         launch: Plain data.
-        folder: Where the path of a profile starts.
+        folder: Base of a relative profile path.
 
     Raises:
         MisfitError: If there is no such profile.
@@ -46,7 +46,7 @@ def fill_in_profile(launch: Any, folder: Path | None) -> Any:
     except SpecError as error:
         raise MisfitError("engine", str(error)) from error
     block_size = changes.get("block_size")
-    is_size = isinstance(block_size, int) and block_size > 0  # others are refused later
+    is_size = isinstance(block_size, int) and block_size > 0  # other values are rejected later
     engine = profile.engine_settings(block_size if is_size else None)
     if changes.get("worker_type") == "prefill" and "kv_bytes_per_token" not in changes:
         engine["kv_transfer_bytes_per_token"] = profile.kv_transfer_bytes_per_token
@@ -59,13 +59,13 @@ def fill_in_profile(launch: Any, folder: Path | None) -> Any:
 
 
 def named_profile(launch: Any) -> Any:
-    """Return the name, or path, of the profile of a launch config; None without one."""
+    """Return the name or path of the profile of a launch config; None if it has none."""
     changes = _changes(launch)
     return None if changes is None else changes["profile"]
 
 
 def _changes(launch: Any) -> dict[str, Any] | None:
-    """Return the profile of a launch config and the fields to change; None without a profile."""
+    """Return the profile of a launch config and the overridden fields, or None."""
     engine = launch.get("engine") if isinstance(launch, Mapping) else None
     if isinstance(engine, str):
         return {"profile": engine}

@@ -1,4 +1,4 @@
-"""What prompts of generated traffic have in common (traffic-data.md §3, §4).
+"""Shared prefixes of prompts in generated traffic (traffic-data.md §3, §4).
 
 Prompts are cut into blocks of ``block_tokens``, each with a hash id, as in Mooncake traces; a block
 is the same in two prompts if everything before it is the same too.
@@ -16,19 +16,19 @@ from aisim_gym.spec.refusals import MisfitError
 from aisim_gym.spec.scalars import F64, Count, Flag, RustType
 
 MAX_GROUPS = 100_000
-"""Most groups of prompts with one prefix each."""
+"""Maximum number of groups with one prefix each."""
 
 _Probability = Annotated[F64, Ge(0), Le(1)]
 
 
 class UniquePrompts(SpecModel):
-    """No prompt has anything in common with another."""
+    """Prompts without shared prefixes."""
 
     kind: Literal["unique"] = Field(default="unique", description="Which model")
 
 
 class _Prefixed(SpecModel):
-    """Groups with a prefix of whole blocks each; all else is private."""
+    """Groups that share a prefix of whole blocks; the remaining tokens are private."""
 
     block_tokens: Count = Field(
         default=512, ge=1, le=LONGEST_TOKENS, description="Tokens per block, 1..1048576"
@@ -43,11 +43,11 @@ class _Prefixed(SpecModel):
         default=64,
         ge=0,
         le=LONGEST_TOKENS,
-        description="Longest prefix, blocks, >= 0; longer ones of the spread are cut",
+        description="Longest prefix, blocks, >= 0; longer draws are cut",
     )
     adds_to_input: Flag = Field(
         default=False,
-        description="true: the prefix comes on top of the drawn prompt length; false: it is part "
+        description="true = the prefix is added to the drawn prompt length; false = it is part "
         "of it, as far as whole blocks fit",
     )
 
@@ -69,14 +69,14 @@ class _Prefixed(SpecModel):
 
     @property
     def longest_prefix_tokens(self) -> int:
-        """No prefix has more tokens."""
+        """Upper bound on the tokens of a prefix."""
         is_same = self.prefix_sigma == 0.0 or self.prefix_blocks == 0.0
         blocks = round(self.prefix_blocks) if is_same else self.max_prefix_blocks
         return blocks * self.block_tokens
 
 
 class GroupPrompts(_Prefixed):
-    """Each request belongs to one of many groups: applications with a system prompt each.
+    """Requests of many applications (groups), each with its own system prompt.
 
     Group g = 1, 2, … has a probability proportional to ``(g + zipf_shift) ** -zipf``.
     """
@@ -84,20 +84,20 @@ class GroupPrompts(_Prefixed):
     kind: Literal["groups"] = Field(default="groups", description="Which model")
     groups: Count = Field(ge=1, le=MAX_GROUPS, description="Number of groups, 1..100000")
     zipf: F64 = Field(default=1.0, ge=0, le=20, description="Exponent of the popularity, 0..20")
-    zipf_shift: F64 = Field(default=0.0, ge=0, description="Shift of the ranks, >= 0")
+    zipf_shift: F64 = Field(default=0.0, ge=0, description="Shift of the group index, >= 0")
 
 
 class ClientPrompts(_Prefixed):
-    """Each client has a system prompt. The arrivals must be of kind ``clients``."""
+    """One system prompt per client. The arrivals must be of kind ``clients``."""
 
     kind: Literal["clients"] = Field(default="clients", description="Which model")
 
 
 class SessionPrompts(SpecModel):
-    """Conversations: every turn comes with the prompt of the turn before and something more.
+    """Conversations in which every turn extends the prompt of the previous turn.
 
-    The lengths' prompts are those of first turns. Turns have arrival times of their own, as in a
-    trace: a turn does not wait for the answer to the one before.
+    Drawn prompt lengths apply to first turns. Turns have their own arrival times, as in a trace: a
+    turn does not wait for the answer to the previous one.
     """
 
     kind: Literal["sessions"] = Field(default="sessions", description="Which model")
@@ -105,7 +105,7 @@ class SessionPrompts(SpecModel):
         default=512, ge=1, le=LONGEST_TOKENS, description="Tokens per block, 1..1048576"
     )
     root_blocks: Count = Field(
-        default=1, ge=0, le=LONGEST_TOKENS, description="Blocks all sessions begin with, >= 0"
+        default=1, ge=0, le=LONGEST_TOKENS, description="Blocks shared by all sessions, >= 0"
     )
     continue_probs: tuple[_Probability, ...] = Field(
         default=(),
@@ -121,20 +121,20 @@ class SessionPrompts(SpecModel):
     gap_median_s: F64 = Field(gt=0, description="Median time from turn to turn, seconds, > 0")
     gap_sigma: F64 = Field(ge=0, le=3, description="Standard deviation of its log, 0..3")
     growth: Mixture = Field(
-        description="Tokens that a turn adds to the prompt, cut off at the longest prompt"
+        description="Tokens that a turn adds to the prompt, limited by the longest prompt"
     )
     full_cover_prob: F64 = Field(
         default=1.0,
         ge=0,
         le=1,
-        description="Probability that a turn keeps all full blocks of the one before, 0..1; "
+        description="Probability that a turn keeps all full blocks of the previous one, 0..1; "
         "otherwise it keeps the root and a random part",
     )
     warmup_s: F64 = Field(
         default=3600.0,
         ge=0,
         le=1e6,
-        description="Sessions begin so long before the start, seconds; their earlier turns are "
+        description="Sessions begin this long before the start, seconds; their earlier turns are "
         "left out",
     )
 

@@ -1,7 +1,8 @@
-"""From the keyword arguments of the reference's Python entry points to a ReplaySpec.
+"""Convert keyword arguments of the reference's Python entry points to a ReplaySpec.
 
 The arguments are those of ``run_mocker_trace_replay`` and ``run_mocker_synthetic_trace_replay`` in
-ai-dynamo-runtime 1.6.1; which of them go together is in replay-runtime.md §19 and workloads.md §14.
+ai-dynamo-runtime 1.6.1; valid combinations are listed in replay-runtime.md §19 and workloads.md
+§14.
 """
 
 import os
@@ -23,7 +24,7 @@ DEFAULT_TELEMETRY_INTERVAL_MS = 1000.0
 
 
 class RunArguments(TypedDict, total=False):
-    """What both entry points of the reference take."""
+    """Arguments common to both entry points of the reference."""
 
     extra_engine_args: EngineArguments | None
     prefill_engine_args: EngineArguments | None
@@ -79,13 +80,13 @@ class SyntheticArguments(RunArguments, total=False):
 
 
 def replay_spec_from_reference_arguments(**arguments: Unpack[ReferenceArguments]) -> ReplaySpec:
-    """Return the spec that says the same as a call of the reference's trace replay.
+    """Return the spec equivalent to a call of the reference's trace replay.
 
-    Defaults are the reference's: unlike in a ``ReplaySpec``, ``capture_per_request`` is off. What
-    belongs to the run and not to its specification (``scaling_policy``, ``telemetry_callback`` and
-    the two ``*_jsonl_path``) only switches on what it needs captured. ``model_name``,
-    ``execution_model`` and the prefix options, which matter only to formats that are not
-    replayed, are ignored. ``trace_files`` may be left out when requests are given as arrays.
+    Defaults are the reference's: unlike in a ``ReplaySpec``, ``capture_per_request`` is off.
+    Arguments of the run rather than its specification (``scaling_policy``, ``telemetry_callback``
+    and the two ``*_jsonl_path``) only switch on the capture that they need. ``model_name``,
+    ``execution_model`` and the prefix options, which only affect formats that are not replayed, are
+    ignored. ``trace_files`` may be omitted when requests are given as arrays.
 
     Raises:
         SpecError: If a value or a combination is not valid, with the reference's text.
@@ -110,9 +111,9 @@ def replay_spec_from_synthetic_arguments(
     request_count: int,
     **arguments: Unpack[SyntheticArguments],
 ) -> ReplaySpec:
-    """Return the spec that says the same as a call of the reference's synthetic replay.
+    """Return the spec equivalent to a call of the reference's synthetic replay.
 
-    Its defaults are the reference's, as in :func:`replay_spec_from_reference_arguments`.
+    Defaults are the reference's, as in :func:`replay_spec_from_reference_arguments`.
 
     Raises:
         SpecError: If a value or a combination is not valid, with the reference's text.
@@ -134,7 +135,7 @@ def replay_spec_from_synthetic_arguments(
 
 
 def _spec_of(given: Mapping[str, Any], workload: Mapping[str, Any]) -> ReplaySpec:
-    """Return the spec of a workload on what the other arguments describe."""
+    """Return the spec of a workload on the fleet and options of the other arguments."""
     options = _pick(
         given, "max_sim_time_ms", "router_mode", "kv_event_lag_ms", "capture_planner_details"
     )
@@ -232,7 +233,7 @@ def _refuse_unsupported(given: Mapping[str, Any]) -> None:
 
 
 def _select_fleet(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fleet that the engine arguments describe."""
+    """Return the fleet described by the engine arguments."""
     extra = given.get("extra_engine_args")
     prefill, decode = given.get("prefill_engine_args"), given.get("decode_engine_args")
     if extra is not None and (prefill is not None or decode is not None):

@@ -1,4 +1,4 @@
-"""Specification errors that are more than a plain SpecError."""
+"""Specification errors with an additional type or field."""
 
 from aisim_gym.errors import SpecError, UnsupportedError
 
@@ -8,17 +8,17 @@ class NegativeCountError(SpecError, OverflowError):
 
 
 class UnsupportedSpecError(SpecError, UnsupportedError):
-    """A setting that the reference knows and this package does not run."""
+    """A setting that the reference supports and this package does not."""
 
 
 class MisfitError(ValueError):
-    """What a check of a whole model raises if one field is to blame, so that messages name it.
+    """Raised by a check of a whole model when one field is at fault, so that the message names it.
 
     Attributes:
-        field: Path of the field, seen from the model: ``engine.worker_type``.
+        field: Path of the field relative to the model: ``engine.worker_type``.
     """
 
     def __init__(self, field: str, text: str) -> None:
-        """Blame ``field``; ``text`` holds the reference's words."""
+        """Report ``field`` with ``text``, which contains the reference's wording."""
         super().__init__(text)
         self.field = field

@@ -1,4 +1,4 @@
-"""Everything a replay needs to know (replay-runtime.md §15.5, §19)."""
+"""The complete specification of a replay (replay-runtime.md §15.5, §19)."""
 
 import json
 from typing import Annotated, Literal, Self
@@ -51,7 +51,7 @@ class ReplaySpec(SpecModel):
 
     @property
     def engine_block_size(self) -> int:
-        """Tokens per block of the aggregated or the prefill engine: what prompts are cut into."""
+        """Tokens per block of the aggregated or the prefill engine."""
         fleet = self.fleet
         launch = fleet.engine if isinstance(fleet, AggregatedFleet) else fleet.prefill
         return launch.engine.block_size
@@ -66,5 +66,5 @@ class ReplaySpec(SpecModel):
         return self
 
     def to_json(self) -> str:
-        """Return the spec, every default filled in, as JSON that ``load_spec`` reads back."""
+        """Return the spec with all defaults as JSON that ``load_spec`` reads back."""
         return json.dumps(self.model_dump(mode="json"), indent=2) + "\n"

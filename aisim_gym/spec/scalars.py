@@ -1,8 +1,7 @@
-"""Scalar field types that refuse to coerce, each with the name it has in the reference's messages.
+"""Strict scalar field types, each with its name in the reference's messages.
 
-``"8"``, ``true`` and ``8.0`` are no integers here, ``true`` and ``"1"`` no floats, ``1`` no
-boolean; an integer is accepted where a float is expected. ``wording.py`` turns the markers into
-text.
+``"8"``, ``true`` and ``8.0`` are not integers, ``true`` and ``"1"`` are not floats, and ``1`` is
+not a boolean; an integer is accepted as a float. ``wording.py`` turns the markers into text.
 """
 
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ OUT_OF_RANGE = "out_of_range"
 
 @dataclass(frozen=True, slots=True)
 class RustType:
-    """What the reference's messages say after "expected", and what that means in plain words."""
+    """Type name after "expected" in the reference's messages, and its meaning in plain words."""
 
     name: str
     meaning: str = ""
@@ -27,8 +26,8 @@ class RustType:
 class RustInteger(RustType):
     """An integer type of the reference with its range.
 
-    ``is_argument`` marks a call argument, for which the reference has another text than for a
-    field of a config.
+    ``is_argument`` marks a call argument, whose message in the reference differs from that of a
+    config field.
     """
 
     low: int = 0
@@ -42,7 +41,7 @@ class RustInteger(RustType):
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        """Add the range check; bounds given with ``Field`` are checked besides."""
+        """Add the range check to the bounds given with ``Field``."""
         return core_schema.no_info_after_validator_function(self._check, handler(source))
 
     def _check(self, value: int) -> int:
@@ -53,10 +52,10 @@ class RustInteger(RustType):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The reference's own text for a value of the right type that is not allowed.
+    """The reference's message for a value of the right type that is not allowed.
 
-    The value is appended as ``, got …`` and then ``hint``, so neither belongs into ``text``. Of a
-    number with two bounds it is the text for the lower one.
+    The value is appended as ``, got …`` and then ``hint``, so ``text`` contains neither. For a
+    number with two bounds it is the message of the lower one.
     """
 
     text: str

@@ -1,7 +1,7 @@
-"""Optional stages of a disaggregated fleet, and how its KV transfers share the network.
+"""Optional stages of a disaggregated fleet and the network sharing of its KV transfers.
 
-Rules: replay-runtime.md §11.3, §17. All of it is off by default: a fleet without these settings
-behaves as the reference's Python entry points do.
+Rules: replay-runtime.md §11.3, §17. All are off by default: a fleet without these settings behaves
+    like the reference's Python entry points.
 """
 
 import math
@@ -15,7 +15,7 @@ from aisim_gym.spec.refusals import MisfitError
 from aisim_gym.spec.scalars import F64, RustType, Usize
 
 MAX_STAGE_WORKERS = 1024
-"""Most tokenizers or detokenizers of one worker."""
+"""Maximum tokenizers or detokenizers of one worker."""
 
 MAX_ENCODER_INSTANCES = 1_000_000
 
@@ -24,10 +24,10 @@ TransferLinks = Literal["fixed", "shared"]
 
 
 class TokenizationSpec(SpecModel):
-    """Tokenizers of every prefill worker: a placed prompt crosses one before it is submitted.
+    """Tokenizers of every prefill worker; a placed prompt passes through one before submission.
 
-    A prompt waits, first come, first served, for the tokenizer that is free first, and takes it for
-    ``request_ms + input tokens * token_ms``.
+    Prompts take the first free tokenizer, first come, first served, and occupy it for ``request_ms
+    + input tokens * token_ms``.
     """
 
     workers: Usize = Field(
@@ -38,10 +38,10 @@ class TokenizationSpec(SpecModel):
 
 
 class DetokenizationSpec(SpecModel):
-    """Detokenizers of every decode worker: each output crosses one on its way to the client.
+    """Detokenizers of every decode worker; each output passes through one on its way to the client.
 
-    What a request emits in one pass is one output. It waits, first come, first served, for the
-    detokenizer that is free first, and takes it for ``request_ms + its tokens * token_ms``.
+    The tokens that a request emits in one pass are one output. Outputs take the first free
+    detokenizer, first come, first served, and occupy it for ``request_ms + its tokens * token_ms``.
     """
 
     workers: Usize = Field(
@@ -54,18 +54,18 @@ class DetokenizationSpec(SpecModel):
 
 
 class EncoderSpec(SpecModel):
-    """Encoders in front of the fleet: every request crosses one before a worker sees it."""
+    """Encoders in front of the fleet; every request passes through one before placement."""
 
     num_instances: Usize = Field(
         default=1, ge=1, le=MAX_ENCODER_INSTANCES, description="Encoders, 1..1000000"
     )
     gpus_per_instance: Usize = Field(default=1, ge=1, description="GPUs of an encoder, >= 1")
-    max_batch: Usize = Field(default=1, ge=1, description="Most requests of a batch, >= 1")
+    max_batch: Usize = Field(default=1, ge=1, description="Maximum requests of a batch, >= 1")
     preprocess_ms: F64 = Field(
         default=0.0, ge=0, description="Time per request of a batch before its pass, ms, >= 0"
     )
     forward_ms: Annotated[tuple[Annotated[F64, Ge(0)], ...], RustType("a sequence of numbers")] = (
-        Field(description="Time of a pass by batch size 1, 2, ... max_batch, ms, >= 0")
+        Field(description="Duration of a pass by batch size 1, 2, ... max_batch, ms, >= 0")
     )
     transfer_bytes: Usize = Field(description="Embeddings of a request, bytes, >= 0")
     bandwidth_gb_s: F64 = Field(
@@ -90,11 +90,11 @@ class EncoderSpec(SpecModel):
 
     @property
     def num_gpus(self) -> int:
-        """GPUs of all encoders; they are paid for during the whole run."""
+        """GPUs of all encoders, which are paid for during the whole run."""
         return self.num_instances * self.gpus_per_instance
 
     @property
     def transfer_ms(self) -> float:
-        """Time from the end of a batch until the fleet has its embeddings."""
+        """Time from the end of a batch until its embeddings reach the fleet."""
         bytes_per_s = self.bandwidth_gb_s * 1e9
         return self.transfer_bytes / bytes_per_s * 1000.0 if bytes_per_s > 0 else math.inf

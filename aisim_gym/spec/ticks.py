@@ -1,4 +1,4 @@
-"""When the first scaling tick comes (replay-runtime.md §14.4); later ones come from the policy."""
+"""Time of the first scaling tick (replay-runtime.md §14.4); the policy sets later ones."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Timing models: how long a pass takes (engine-vllm-trtllm.md §2.3)."""
+"""Timing models: durations of passes (engine-vllm-trtllm.md §2.3)."""
 
 import os
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ Durations = tuple[tuple[Annotated[F64, Ge(0), Le(LONGEST_MS)], ...], ...]
 
 
 class _TimingModel(SpecModel):
-    """What the reference's timing models share: keys they do not know are dropped, as it does."""
+    """Base of the reference's timing models; unknown keys are ignored, as in the reference."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -46,7 +46,7 @@ class PolynomialTiming(_TimingModel):
 
 
 class FixedTiming(_TimingModel):
-    """Constant durations: one for the prefill part of a pass, one for the decode part."""
+    """Constant durations of the prefill and the decode part of a pass."""
 
     type: Literal["fixed"] = Field(default="fixed", description="Kind of timing model")
     prefill_ms: Annotated[F64, Refusal("fixed prefill latency must be finite and non-negative")] = (
@@ -58,7 +58,7 @@ class FixedTiming(_TimingModel):
 
 
 class ProfileConfig(SpecModel):
-    """What the provider ``dynamo_profile`` is given."""
+    """Configuration of the provider ``dynamo_profile``."""
 
     wording: ClassVar[Wording] = Wording("struct Profile")
 
@@ -73,7 +73,7 @@ class ProfileConfig(SpecModel):
 
 
 class ExternalTiming(_TimingModel):
-    """A named provider; of the reference's, the one that reads profile files.
+    """A named provider; only the reference's ``dynamo_profile``, which reads profile files.
 
     The file is read when the first replay is built, as the reference does.
     """
@@ -107,10 +107,10 @@ class ExternalTiming(_TimingModel):
 
     @cached_property
     def table(self) -> TimingTable:
-        """The table in the file, read once.
+        """The timing table of the file, read once.
 
         Raises:
-            SpecError: If it cannot be read or is not valid.
+            SpecError: If the file cannot be read or is not valid.
         """
         return read_dynamo_profile(self.config.path)
 
@@ -150,7 +150,7 @@ class DecodeTable(SpecModel):
 
     @property
     def row_name(self) -> Literal["sequences", "active_tokens"]:
-        """Name of the axis of the rows."""
+        """Name of the row axis."""
         return "active_tokens" if self.sequences is None else "sequences"
 
     @model_validator(mode="after")
@@ -182,13 +182,13 @@ class TableTiming(SpecModel):
     decode: DecodeTable = Field(description="Durations of decodes")
     outside: Literal["extend", "clamp"] = Field(
         default="extend",
-        description="Beyond the grids: extend = the outermost cells go on, clamp = edges count",
+        description="Beyond the grids: extend = extrapolate the outermost cells, clamp = use edges",
     )
 
     @model_validator(mode="before")
     @classmethod
     def _read_path(cls, data: Any, info: ValidationInfo) -> Any:
-        """Put what is in the file in place of ``path``."""
+        """Replace ``path`` by the contents of the file."""
         if not isinstance(data, Mapping) or "path" not in data:
             return data
         path = data["path"]
@@ -202,7 +202,7 @@ class TableTiming(SpecModel):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read what :meth:`save` wrote.
+        """Load a table written by :meth:`save`.
 
         Raises:
             SpecError: If the file cannot be read or is not valid.
@@ -210,7 +210,7 @@ class TableTiming(SpecModel):
         return cls.from_data({"type": "table", "path": path})
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the table to an ``.npz`` file that ``path`` in a spec, and :meth:`load`, read.
+        """Write the table to an ``.npz`` file for :meth:`load` or ``path`` in a spec.
 
         Its arrays are ``prefill_new_tokens``, ``prefill_prefix_tokens``, ``prefill_ms``,
         ``decode_sequences`` or ``decode_active_tokens``, ``decode_context_tokens``, ``decode_ms``
@@ -225,7 +225,7 @@ class TableTiming(SpecModel):
 
     @cached_property
     def table(self) -> TimingTable:
-        """The same as numbers."""
+        """The model as arrays."""
         prefill, decode = self.prefill, self.decode
         rows = getattr(decode, decode.row_name)
         return TimingTable(
@@ -243,11 +243,11 @@ TimingModel = Annotated[
     Field(discriminator="type"),
     RustType("internally tagged enum TimingModelConfig", "a table with `type`"),
 ]
-"""How long passes take; ``type`` says which model."""
+"""A timing model, discriminated by ``type``."""
 
 
 def _resolved(path: str, info: ValidationInfo) -> str:
-    """Return a path that starts at the folder of the spec file, if there is one."""
+    """Return the path resolved against the folder of the spec file, if any."""
     folder: Path | None = (info.context or {}).get("folder")
     return path if folder is None else os.path.abspath(folder / Path(path).expanduser())
 
@@ -275,7 +275,7 @@ def _check_grid(model: PrefillTable | DecodeTable, row_name: str, column_name: s
 
 
 def _read_table(path: Path) -> dict[str, Any]:
-    """Return what a file of :meth:`TableTiming.save` holds, as plain data."""
+    """Return the contents of a file of :meth:`TableTiming.save` as plain data."""
     try:
         with path.expanduser().open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             arrays = {name: file[name].tolist() for name in file.files}

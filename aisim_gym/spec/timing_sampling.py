@@ -1,4 +1,4 @@
-"""Timing tables from functions: any model of pass times, as a table that replays can use."""
+"""Sample any model of pass durations into a timing table for replays."""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ from aisim_gym.spec.timing_table import Floats, Grid
 
 Duration = Callable[[float, float], Any]
 """A duration in ms, >= 0: of new tokens and mean prefix tokens for a prefill, of sequences and mean
-context tokens for a decode. Called point by point; a function of arrays serves as well."""
+context tokens for a decode. Called point by point; a function of arrays works too."""
 
 NEW_TOKENS = (1, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 PREFIX_TOKENS = (0, 2048, 8192, 32768, 131072)
@@ -26,14 +26,14 @@ _ARGUMENTS = {
 
 
 class PartError(NamedTuple):
-    """How far a table is from its function, relative to that, at the middles of all cells."""
+    """Relative error of a table against its function at the centres of all cells."""
 
     mean_frac: float
     max_frac: float
 
 
 class TableError(NamedTuple):
-    """Interpolation errors of both parts."""
+    """Interpolation errors of prefills and decodes."""
 
     prefill: PartError
     decode: PartError
@@ -48,20 +48,20 @@ def sample_timing(
     sequences: Sequence[float] = SEQUENCES,
     context_tokens: Sequence[float] = CONTEXT_TOKENS,
 ) -> TableTiming:
-    """Return the table of two functions; :func:`interpolation_error` says how good it is.
+    """Return a timing table sampled from two functions; :func:`interpolation_error` measures it.
 
     Args:
         prefill_ms: ``(new_tokens, prefix_tokens)``: duration of the prefill part of a pass.
         decode_ms: ``(sequences, context_tokens)``: duration of the decode part.
-        new_tokens: Where ``prefill_ms`` is called, strictly increasing, at least two.
-        prefix_tokens: Likewise, at least one; one if prefixes do not matter.
-        sequences: Where ``decode_ms`` is called, strictly increasing, at least two.
+        new_tokens: Points at which ``prefill_ms`` is sampled, strictly increasing, at least two.
+        prefix_tokens: Likewise, at least one; one point ignores prefixes.
+        sequences: Points at which ``decode_ms`` is sampled, strictly increasing, at least two.
         context_tokens: Likewise, at least one.
 
     Raises:
         SpecError: If an axis is not valid.
-        TypeError: If one is no function of two numbers, or returns no number.
-        ValueError: If it returns one that is negative or not finite; says where.
+        TypeError: If an argument is not a function of two numbers, or does not return a number.
+        ValueError: If a duration is negative or not finite; names the point.
 
     Example:
         >>> timing = sample_timing(
@@ -92,10 +92,10 @@ def sample_timing(
 def interpolation_error(
     timing: TableTiming, prefill_ms: Duration, decode_ms: Duration
 ) -> TableError:
-    """Return how far a table is from the functions between its points.
+    """Return the interpolation error of a table between its points.
 
     Args:
-        timing: Their table, decodes by sequences.
+        timing: The sampled table, decodes by sequences.
         prefill_ms: As for :func:`sample_timing`.
         decode_ms: Likewise.
 
@@ -114,7 +114,7 @@ def _part_error(name: str, grid: Grid, duration: Duration) -> PartError:
     rows, columns = _middles(grid.rows), _middles(grid.columns)
     true_ms = _sampled(name, duration, rows.tolist(), columns.tolist())
     table_ms = grid.at(rows[:, None], columns)
-    # Where the function is 0, the table is right or infinitely wrong.
+    # Where the function is 0, the relative error is 0 or infinite.
     with np.errstate(divide="ignore"):
         error = np.abs(table_ms - true_ms) / np.where(table_ms == true_ms, 1.0, true_ms)
     return PartError(float(error.mean()), float(error.max()))
@@ -142,13 +142,13 @@ def _sampled(
 
 
 def _check_function(name: str, given: object) -> None:
-    """Refuse what cannot be called with two numbers."""
+    """Raise TypeError unless ``given`` can be called with two numbers."""
     expected = f"expected a function of {_ARGUMENTS[name]}"
     if not callable(given):
         raise TypeError(f"{name}: got {given!r}, {expected}")
     try:
         parameters = inspect.signature(given)
-    except ValueError:  # some functions that are not written in Python do not tell
+    except ValueError:  # some built-in functions have no signature
         return
     try:
         parameters.bind(0.0, 0.0)

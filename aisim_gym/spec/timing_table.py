@@ -1,8 +1,8 @@
-"""Timing tables as numbers: what a timing model hands to the replay.
+"""Timing tables as arrays, which a timing model passes to the replay.
 
-Between the points of a grid durations are bilinear in the raw coordinates; beyond them the
-outermost cells go on as planes. The arithmetic is that of the reference's ``dynamo_profile``
-provider, operation by operation, so that both come to the same nanosecond.
+Durations are interpolated bilinearly in the raw coordinates; beyond the grid the outermost cells
+are extrapolated. The arithmetic is that of the reference's ``dynamo_profile`` provider, operation
+by operation, so that both give the same nanosecond.
 """
 
 from dataclasses import dataclass
@@ -14,16 +14,17 @@ from numpy.typing import ArrayLike, NDArray
 Floats = NDArray[np.float64]
 
 LEAST_MS = 0.001
-"""A part of a pass never takes less in a table of ours: zero would stop the clock."""
+"""Minimum duration of the prefill or decode part in our tables: zero would stop the clock."""
 
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """Durations at the crossings of two axes.
+    """Durations on the grid of two axes.
 
     Attributes:
         rows: Shape (n,), strictly increasing, n >= 2.
-        columns: Shape (m,), strictly increasing, m >= 1; with one column, columns do not matter.
+        columns: Shape (m,), strictly increasing, m >= 1; a single column is independent of this
+            axis.
         ms: Shape (n, m), durations in ms.
     """
 
@@ -32,11 +33,11 @@ class Grid:
     ms: Floats
 
     def at(self, row: ArrayLike, column: ArrayLike = 0.0) -> Floats:
-        """Return the durations at places given by row and column, in ms, before any floor.
+        """Return interpolated durations in ms, before any floor.
 
         Args:
-            row: Positions on the axis of the rows, any shape.
-            column: Positions on the other axis, broadcast against ``row``.
+            row: Positions on the row axis, any shape.
+            column: Positions on the column axis, broadcast against ``row``.
         """
         x, y = np.broadcast_arrays(np.asarray(row, float), np.asarray(column, float))
         i, j = _cells(self.rows, x), _cells(self.columns, y)
@@ -50,14 +51,15 @@ class Grid:
 
 @dataclass(frozen=True, eq=False)
 class TimingTable:
-    """What the durations of passes are looked up in.
+    """Lookup tables of pass durations.
 
     Attributes:
         prefill: By new tokens of the pass and mean prefix tokens of its requests.
         decode: By ``rows_are_sequences`` or active tokens, and mean context of a sequence.
-        rows_are_sequences: Rows of ``decode`` are numbers of sequences, not of active tokens.
-        clamps: Beyond the grids their edges count.
-        prefill_floor_ms: What the prefill part of a pass takes at least.
+        rows_are_sequences: Whether rows of ``decode`` are numbers of sequences, not of active
+            tokens.
+        clamps: Whether positions beyond the grids use the edge values.
+        prefill_floor_ms: Minimum duration of the prefill part of a pass.
         decode_floor_ms: Likewise for the decode part.
     """
 
@@ -80,7 +82,7 @@ class TimingTable:
 
 
 def _cells(axis: Floats, x: Floats) -> NDArray[np.intp]:
-    """Return the cell of each place: the last one that begins at or before it, or an outermost."""
+    """Return the cell index of each position: the last cell starting at or before it, clipped."""
     return np.clip(np.searchsorted(axis, x, side="right") - 1, 0, max(len(axis) - 2, 0))
 
 

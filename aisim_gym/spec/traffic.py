@@ -1,4 +1,4 @@
-"""Generated traffic: when requests arrive, how long they are, what their prompts share."""
+"""Generated traffic: arrivals, lengths and shared prefixes."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -21,13 +21,13 @@ from aisim_gym.spec.traffic_presets import PRESETS, PresetName
 from aisim_gym.spec.wording import closest
 
 LONGEST_DURATION_S = 366 * 86_400.0
-"""Longest traffic: a year."""
+"""Maximum duration of traffic: a year."""
 
 
 class TrafficClass(SpecModel):
-    """A part of the requests with lengths and prompts of its own."""
+    """A class of requests with its own lengths and prompts."""
 
-    if TYPE_CHECKING:  # parts may be mappings or names
+    if TYPE_CHECKING:  # fields may be mappings or names
 
         def __init__(self, **data: Any) -> None:
             """Build the model from its fields."""
@@ -40,8 +40,8 @@ class TrafficClass(SpecModel):
 class TrafficSpec(SpecModel):
     """Traffic made of an arrival process, lengths and prompts, or a preset of all three.
 
-    With a preset, a part (``arrivals``, ``lengths``, ``prompts``) without a ``kind`` changes fields
-    of the preset's part, one with a ``kind`` replaces it.
+    With a preset, ``arrivals``, ``lengths`` or ``prompts`` without a ``kind`` overrides single
+    fields of the preset, and with a ``kind`` replaces its value.
 
     >>> spec = TrafficSpec(preset="steady", arrivals={"rate_rps": 3.0}, lengths="azure-code")
     >>> spec.arrivals.kind, spec.arrivals.rate_rps, spec.lengths.name
@@ -71,21 +71,21 @@ class TrafficSpec(SpecModel):
         default=(), description="Instead of lengths and prompts: kinds of requests mixed by share"
     )
 
-    if TYPE_CHECKING:  # a preset fills in fields, and parts may be mappings or names
+    if TYPE_CHECKING:  # a preset fills in fields, which may be mappings or names
 
         def __init__(self, **data: Any) -> None:
             """Build the model from its fields."""
 
     @property
     def request_classes(self) -> tuple[TrafficClass, ...]:
-        """All classes; one of share 1 where lengths and prompts are given for all requests."""
+        """All classes; a single class of share 1 if the spec has no classes."""
         if self.lengths is None:
             return self.classes
         return (TrafficClass(share=1.0, lengths=self.lengths, prompts=self.prompts),)
 
     @property
     def block_tokens(self) -> int | None:
-        """Tokens per hash id; None if no prompts share anything."""
+        """Tokens per hash id; None without shared prefixes."""
         return next(iter(_block_sizes(self.request_classes)), None)
 
     @model_validator(mode="before")
@@ -153,6 +153,6 @@ class TrafficSpec(SpecModel):
 
 
 def _block_sizes(parts: tuple[TrafficClass, ...]) -> list[int]:
-    """Return the different sizes of blocks, ascending."""
+    """Return the distinct block sizes, ascending."""
     prompts = [part.prompts for part in parts]
     return sorted({model.block_tokens for model in prompts if not isinstance(model, UniquePrompts)})

@@ -1,4 +1,4 @@
-"""Traffic by name: fits to public traces, and textbook shapes with the lengths of chat.
+"""Named traffic: fits to public traces, and textbook rate shapes with chat lengths.
 
 The fits are those of traffic-data.md §4, made from the traces named there;
 rates of ``servegen-…``, ``reasoning-r1-day`` and ``arxiv-summarize`` are free choices. The names
@@ -71,7 +71,7 @@ _LARGE_DAY: Data = {
     "noise_tau_h": 3066.0 / 3600.0,
     "cv": 1.194,
 }
-"""A pool with few large API customers: little clock structure, much slow noise."""
+"""A pool with few large API customers: weak daily pattern, much slow noise."""
 
 PRESETS: Mapping[PresetName, Data] = {
     "azure-chat": {
@@ -275,4 +275,4 @@ PRESETS: Mapping[PresetName, Data] = {
         "lengths": "azure-conv",
     },
 }
-"""What each name stands for: fields of a ``TrafficSpec``."""
+"""Fields of the ``TrafficSpec`` of each preset."""

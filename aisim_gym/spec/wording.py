@@ -1,9 +1,9 @@
-"""From pydantic's errors to the reference's messages.
+"""Translate pydantic's errors to the reference's messages.
 
-The reference reads its configs with serde: a *parse* error says where and what was expected
+The reference reads its configs with serde: a *parse* error states where and what was expected
 (``invalid engine launch config: engine.dp: unknown field …``), a *semantic* error states the rule
 (``num_gpu_blocks must be positive``). Both follow from the error type, the value, and the markers
-on the field (``scalars.py``), so no model needs error texts of its own beyond a :class:`Refusal`.
+on the field (``scalars.py``), so a model needs no error texts beyond a :class:`Refusal`.
 
 Rules: engine-vllm-trtllm.md §1, replay-runtime.md §19.
 """
@@ -34,12 +34,12 @@ MarkerT = TypeVar("MarkerT")
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """How messages speak of one model.
+    """Message settings of one model.
 
     Attributes:
-        expected: What is expected in its place.
+        expected: Text after "expected" for this model.
         parse_prefix: Precedes the path of parse errors from this model downwards.
-        unlisted: Field names that the reference leaves out of its lists of known fields.
+        unlisted: Field names missing from the reference's lists of known fields.
     """
 
     expected: str = "a table"
@@ -48,7 +48,7 @@ class Wording:
 
 
 class Complaint(NamedTuple):
-    """One error in words; parse errors are told before semantic ones."""
+    """The text of one error; parse errors are reported before semantic ones."""
 
     text: str
     is_semantic: bool = False
@@ -57,13 +57,13 @@ class Complaint(NamedTuple):
 
 @dataclass(slots=True)
 class Place:
-    """Where an error sits, found by walking from a model along pydantic's location.
+    """The location of an error, resolved by following pydantic's location through a model.
 
     Attributes:
-        path: The keys as the user wrote them; tags of unions are left out.
+        path: Keys as the user wrote them, without union tags.
         owner: The model that has the field at the end of the path.
         info: That field, if the last key names one.
-        name: Its name, while the last key may be an alias.
+        name: Its name; the last key may be an alias.
         annotation: The type at the end of the path.
         models: The models in that type.
         prefix: Parse prefix of the outermost model that has one, and the length of its path.
@@ -89,7 +89,7 @@ class Place:
         return next(self.markers(kind), None)
 
     def told(self, complaint: Complaint) -> str:
-        """Return the full path and then the complaint, the reference's text unchanged.
+        """Return the full path followed by the complaint, with the reference's text unchanged.
 
         Path and text are merged where the text begins with the end of the path, or with a parse
         prefix and the whole path.
@@ -116,7 +116,7 @@ def spec_error(
     Args:
         error: What pydantic raised.
         model: The model that was validated.
-        at: Path of the model itself, put in front of every path.
+        at: Path of the model itself, prepended to every path.
         source: File the values come from, named at the end of every line.
     """
     told: list[tuple[bool, str, type[SpecError]]] = []
@@ -163,7 +163,7 @@ def locate(model: type[BaseModel], location: Iterable[int | str], *, at: str = "
 
 
 def complain(place: Place, details: ErrorDetails) -> Complaint:
-    """Say in the reference's words what is wrong at ``place``; may shorten or extend its path."""
+    """Describe an error in the reference's wording; may change the path of ``place``."""
     error_type, value = details["type"], details["input"]
     if error_type == "value_error":
         cause = details.get("ctx", {})["error"]
@@ -219,12 +219,12 @@ def unexpected(value: object) -> str:
 
 
 def known_names(model: type[BaseModel]) -> list[str]:
-    """Return the keys a model reads, aliases in alphabetical order beside each other."""
+    """Return the keys of a model, aliases of a field next to each other in alphabetical order."""
     return [key for name, info in model.model_fields.items() for key in _keys(name, info)]
 
 
 def closest(name: str, names: Iterable[str]) -> str:
-    """Return a guess like ``; did you mean `x`?``, or nothing when no name is close."""
+    """Return a guess like ``; did you mean `x`?``, or an empty string if no name is close."""
     found = difflib.get_close_matches(name, list(names), n=1)
     return f"; did you mean `{found[0]}`?" if found else ""
 
@@ -232,7 +232,7 @@ def closest(name: str, names: Iterable[str]) -> str:
 def _unknown_field(place: Place) -> Complaint:
     name, model = place.path[-1], place.owner
     names = known_names(model)
-    if name in names:  # pydantic took the other alias and found this one left over
+    if name in names:  # pydantic used the other alias and reports this one as extra
         place.path.pop()
         return Complaint(f"duplicate field `{place.name}`")
     listed = [known for known in names if known not in _wording(model).unlisted]
@@ -278,7 +278,7 @@ def _unknown_variant(value: str, variants: Sequence[str]) -> str:
 
 def _out_of_bounds(place: Place, error_type: str, value: int | float) -> Complaint:
     refusal = place.marker(Refusal)
-    if error_type == "less_than_equal" and refusal is not None:  # its text is of the other bound
+    if error_type == "less_than_equal" and refusal is not None:  # text is for the other bound
         most = next(cast(float, mark.le) for mark in place.markers(Le))
         text = f"{place.name} must be at most {number_text(most)}, got {value}"
         return Complaint(text, True)
@@ -302,7 +302,7 @@ def _out_of_bounds(place: Place, error_type: str, value: int | float) -> Complai
 
 
 def _bounds(place: Place) -> str:
-    """Say what the bounds of a number require, in the reference's phrases."""
+    """Describe the bounds of a number in the reference's wording."""
     above = next((cast(float, mark.gt) for mark in place.markers(Gt)), None)
     least = next((cast(float, mark.ge) for mark in place.markers(Ge)), None)
     most = next((cast(float, mark.le) for mark in place.markers(Le)), None)
@@ -332,7 +332,7 @@ def _alternatives(names: Sequence[str]) -> str:
 
 
 def _as_json_number(value: object) -> object:
-    """Return integers beyond 64 bits as floats, which is what the reference reads them as."""
+    """Return integers beyond 64 bits as floats, as the reference parses them."""
     if type(value) is int and not -(2**63) <= value < 2**64:
         try:
             return float(value)
@@ -367,7 +367,7 @@ def _keys(name: str, info: FieldInfo) -> list[str]:
 
 
 def _tags(model: type[BaseModel]) -> list[str]:
-    """Return the values of the model's first field that is a choice: the tag of a union member."""
+    """Return the values of the model's first literal field: the tag of a union member."""
     for info in model.model_fields.values():
         literals = list(_literals_in(info.annotation))
         if literals:

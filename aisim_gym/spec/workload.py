@@ -1,4 +1,4 @@
-"""The workload: which requests arrive, and how they are paced (workloads.md §1)."""
+"""The workload: the requests and their pacing (workloads.md §1)."""
 
 import math
 import os
@@ -47,7 +47,7 @@ TIME_UNIT_OF_FORMAT: dict[str, TimeUnit] = {
     "mooncake-delta": "ms",
     "burstgpt": "s",
 }
-"""Usual unit of the formats whose files do not say it; ``time_unit`` overrides it."""
+"""Default unit of formats whose files do not state it; ``time_unit`` overrides it."""
 
 TIME_CHANGES = ("spread_ms", "start_s", "duration_s", "rate_scale")
 LENGTH_LIMITS = ("max_input_tokens", "max_total_tokens")
@@ -65,16 +65,16 @@ _ONLY_TRAFFIC = frozenset(known_names(TrafficSpec)).difference(
 
 
 def default_kind(fields: Mapping[str, Any]) -> Literal["traffic", "chat-wave"]:
-    """Return the kind of a generator that does not say it.
+    """Return the default kind of a generator.
 
     Args:
-        fields: Its fields; ``traffic`` if one of them is known to no other generator.
+        fields: Its fields; the kind is ``traffic`` if one of them belongs to no other generator.
     """
     return "traffic" if fields.keys() & _ONLY_TRAFFIC else "chat-wave"
 
 
 class WorkloadSpec(SpecModel):
-    """Requests from trace files or from a generator; neither if they are given as arrays."""
+    """Requests from trace files or a generator; neither if they are given as arrays."""
 
     trace_files: Annotated[
         tuple[Annotated[Path, RustType("path string")], ...], RustType("a sequence of paths")
@@ -89,7 +89,7 @@ class WorkloadSpec(SpecModel):
             "'agentic_mooncake'/'agentic-mooncake', 'weka', 'applied_compute_agentic', or 'dynamo'",
             hint="aisim-gym also reads 'azure', 'burstgpt' and 'csv'",
         ),
-    ] = Field(default="mooncake", description="How the trace files are written")
+    ] = Field(default="mooncake", description="Format of the trace files")
     trace_block_size: Annotated[Count, Refusal("trace_block_size must be greater than 0")] = Field(
         default=512, gt=0, description="Tokens per hash id in the trace, > 0"
     )
@@ -107,11 +107,11 @@ class WorkloadSpec(SpecModel):
     generator: AnyGenerator | None = Field(
         default=None,
         description="Built-in traffic instead of trace files; without a kind it is chat-wave, or "
-        "traffic if a field (preset, arrivals, …) belongs to nothing else",
+        "traffic if a field (preset, arrivals, …) belongs to no other kind",
     )
     time_unit: TimeUnit | None = Field(
         default=None,
-        description="Unit of a trace's times, s or ms; null = the usual one of its format",
+        description="Unit of a trace's times, s or ms; null = the default of its format",
     )
     spread_ms: F64 = Field(
         default=0.0,
@@ -119,12 +119,12 @@ class WorkloadSpec(SpecModel):
         description="The k-th of n arrivals with one stamp moves by spread_ms * k / n, ms, >= 0",
     )
     start_s: F64 = Field(
-        default=0.0, ge=0, description="Arrivals before are left out, seconds, >= 0; becomes time 0"
+        default=0.0, ge=0, description="Earlier arrivals are left out, seconds, >= 0; new time 0"
     )
     duration_s: F64 | None = Field(
         default=None,
         gt=0,
-        description="Arrivals so long after start_s or later are left out, seconds, > 0",
+        description="Arrivals this long after start_s or later are left out, seconds, > 0",
     )
     rate_scale: F64 = Field(
         default=1.0,
@@ -141,17 +141,17 @@ class WorkloadSpec(SpecModel):
         description="Longest prompt and output together, tokens, >= 2; null = no limit",
     )
     overlong: Literal["drop", "clip"] = Field(
-        default="drop", description="What becomes of longer requests: left out, or cut to length"
+        default="drop", description="Handling of longer requests: left out, or cut to length"
     )
 
     @property
     def is_closed_loop(self) -> bool:
-        """Whether the end of a request or session starts the next one, not the authored time."""
+        """Whether the next request or session starts when one ends, not at its authored time."""
         return self.replay_concurrency is not None
 
     @property
     def is_changed(self) -> bool:
-        """Whether requests are changed once they are read or generated, but for the speed-up."""
+        """Whether requests are changed after reading or generation, apart from the speed-up."""
         return any(map(self._differs_from_default, (*TIME_CHANGES, *LENGTH_LIMITS)))
 
     def _differs_from_default(self, field: str) -> bool:
@@ -240,7 +240,7 @@ class WorkloadSpec(SpecModel):
 
     @model_serializer(mode="wrap")
     def _omit_no_files(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out an empty ``trace_files``: written down it would be an error."""
+        """Omit an empty ``trace_files``, which would be rejected when read back."""
         fields: dict[str, Any] = handler(self)
         if not self.trace_files:
             fields.pop("trace_files", None)

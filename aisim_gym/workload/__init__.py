@@ -1,4 +1,4 @@
-"""Workloads: trace readers and generators, all ending in one request table.
+"""Trace readers and traffic generators that return request tables.
 
 ==============================  =================================================
 what you have                   what reads it

@@ -24,7 +24,7 @@ def requests_from_arrays(
     trace_block_size: int = DEFAULT_TRACE_BLOCK_SIZE,
     arrival_speedup_ratio: float = 1.0,
 ) -> RequestTable:
-    """Return the requests held in arrays, in order of arrival.
+    """Return a request table built from arrays, in order of arrival.
 
     Arrivals count from the start of the replay: they are divided by ``arrival_speedup_ratio`` but,
     unlike the arrivals of a trace file, not shifted to begin at 0 (workloads.md §13).
@@ -33,9 +33,9 @@ def requests_from_arrays(
         arrival_ms: Shape (requests,), finite numbers >= 0, in any order.
         input_tokens: Shape (requests,), integers >= 1.
         output_tokens: Shape (requests,), integers >= 0.
-        hash_ids: One sequence of integers 0 .. 2**64-1 per request, at least
-            ceil(input / trace_block_size) of them (the rest is ignored); None or an empty one if
-            the prompt shares no block with any other.
+        hash_ids: One sequence of integers 0 .. 2**64-1 per request, at least ceil(input /
+            trace_block_size) of them (the rest is ignored); None or empty if the prompt shares no
+            block with another.
         trace_block_size: Tokens per hash id, >= 1.
         arrival_speedup_ratio: Finite and > 0.
 
@@ -108,7 +108,7 @@ def _is_integer_in(item: object, minimum: int, maximum: int) -> bool:
 def _covering_ids(
     index: int, hash_ids: HashIds | None, input_tokens: int, trace_block_size: int
 ) -> list[int]:
-    """Return the hash ids that cover the prompt of request ``index``; none if it has none."""
+    """Return the hash ids that cover the prompt of request ``index``; empty if it has none."""
     if hash_ids is None:
         return []
     ids: list[int] = hash_ids.tolist() if isinstance(hash_ids, np.ndarray) else list(hash_ids)

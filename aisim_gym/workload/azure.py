@@ -1,7 +1,7 @@
 """Azure LLM inference traces: CSV with ``TIMESTAMP,ContextTokens,GeneratedTokens`` (rulings.md 7).
 
 A stamp looks like ``2023-11-16 18:17:03.9799600``: UTC, up to seven decimals (100 ns). A trailing
-``Z`` or ``+00:00`` (the 2024 files) says the same and is accepted.
+``Z`` or ``+00:00`` (the 2024 files) is accepted.
 """
 
 import re
@@ -35,10 +35,10 @@ _TICKS_PER_MS = 10_000.0
 def read_azure_csv(path: TracePath, arrival_speedup_ratio: float = 1.0) -> RequestTable:
     """Read an Azure LLM inference CSV file, plain or gzip; arrivals become ms.
 
-    The first row arrives at 0 ms: its stamp is subtracted as an integer of 100 ns before anything
-    is rounded, then times are divided by ``arrival_speedup_ratio``. If a later row has an earlier
-    stamp, the earliest row is the one at 0 ms, as in a Mooncake trace (workloads.md §4.3). Prompts
-    share no blocks; zero generated tokens make a request without output.
+    The first row arrives at 0 ms: its stamp is subtracted as an integer of 100 ns before any
+    rounding, then times are divided by ``arrival_speedup_ratio``. If rows are out of order, the
+    earliest row arrives at 0 ms, as in a Mooncake trace (workloads.md §4.3). Prompts share no
+    blocks; a row with zero generated tokens becomes a request without output.
 
     Raises:
         WorkloadError: Names the file, the line, the field and what is allowed.

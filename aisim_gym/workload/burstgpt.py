@@ -2,8 +2,8 @@
 
 Stamps are seconds since the first day. The other columns (``Model``, ``Total tokens``, ``Log
 Type``, in newer files ``Session ID`` and ``Elapsed time``) are not used: every row arrives at its
-stamp, whatever its session. A failure of the service has no response tokens, so it becomes a
-request without output; the publisher's files ``…_without_fails…`` leave failures out.
+stamp, regardless of its session. A failed request has no response tokens and becomes a request
+without output; the publisher's files ``…_without_fails…`` omit failures.
 """
 
 from array import array
@@ -36,7 +36,7 @@ def read_burstgpt(
 
     Raises:
         WorkloadError: Names the file, the line, the field and what is allowed. Requests without
-            prompt tokens are refused.
+            prompt tokens are rejected.
     """
     check_speedup_ratio(arrival_speedup_ratio)
     ms_per_unit(time_unit)

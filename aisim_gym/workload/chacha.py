@@ -1,6 +1,6 @@
 """The reference's random stream: ChaCha with 12 rounds, keyed by a 64-bit seed (workloads.md §6.5).
 
-The key is expanded from the seed by a PCG32; the counter of 64 bits starts at 0.
+A PCG32 expands the seed to the key; the 64-bit counter starts at 0.
 """
 
 from collections.abc import Iterator
@@ -22,24 +22,24 @@ _BLOCKS_AT_ONCE = 256
 
 
 class ChaChaStream:
-    """Random numbers in the order in which the reference draws them."""
+    """The reference's random numbers in its order of draws."""
 
     def __init__(self, seed: int) -> None:
-        """Start the stream of a seed 0 .. 2**64 - 1."""
+        """Create the stream of a seed in 0 .. 2**64 - 1."""
         self._key = tuple(_expand_key(seed))
         self._next_block = 0
 
     def doubles(self, count: int) -> NDArray[np.float64]:
         """Return the next ``count`` numbers, each from two words, uniform in [0, 1).
 
-        The rest of the last block is dropped: draw all that is needed in one call.
+        The rest of the last block is discarded, so draw all numbers in one call.
         """
         words = self._blocks(-(-2 * count // WORDS_PER_BLOCK)).ravel()[: 2 * count]
         low, high = words[::2].astype(np.uint64), words[1::2].astype(np.uint64)
         return ((low | high << np.uint64(32)) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
     def words(self) -> Iterator[int]:
-        """Yield the words from the next block on, without end."""
+        """Yield an endless stream of words, starting with the next block."""
         while True:
             yield from self._blocks(_BLOCKS_AT_ONCE).ravel().tolist()
 

@@ -1,4 +1,4 @@
-"""What a generator is going to make: its rate and the longest request, without making it."""
+"""Expected rate and longest request of a generator, without generating the requests."""
 
 import math
 
@@ -14,9 +14,9 @@ from aisim_gym.workload.traffic import longest_traffic_request, traffic_rate_rps
 def mean_rate_rps(spec: GeneratorSpec | TrafficSpec) -> float:
     """Return the expected requests per second over the duration.
 
-    The mean over all seeds, in closed form or by summing up the rate's shape. Two kinds of traffic
-    are known less exactly: in ``on-off`` arrivals every burst is taken for a long one (renewal
-    theorem), and where prompts are ``sessions`` the later turns are taken to arrive with the first.
+    The mean is over all seeds, in closed form or by numerical integration of the rate. Two kinds of
+    traffic are approximate: ``on-off`` arrivals treat every burst as long (renewal theorem), and
+    prompts of kind ``sessions`` count later turns at the time of the first.
 
     >>> round(mean_rate_rps(TrafficSpec(preset="bursty")), 6)
     8.0
@@ -33,7 +33,7 @@ def mean_rate_rps(spec: GeneratorSpec | TrafficSpec) -> float:
 def longest_request(spec: GeneratorSpec | TrafficSpec) -> tuple[int, int]:
     """Return the longest prompt and the longest output that any seed can give, tokens.
 
-    The two need not belong to one request.
+    The two need not belong to the same request.
 
     >>> longest_request(TrafficSpec(preset="azure-chat", lengths={"max_input_tokens": 4096}))
     (4096, 1000)
@@ -47,7 +47,7 @@ def longest_request(spec: GeneratorSpec | TrafficSpec) -> tuple[int, int]:
 
 
 def describe_generator(spec: GeneratorSpec | TrafficSpec) -> str:
-    """Return one line about a generator: rate, duration, bounds of the lengths, seed.
+    """Return a one-line description of a generator: rate, duration, length bounds, seed.
 
     >>> print(describe_generator(TrafficSpec(preset="steady", seed=7)))
     steady: 8 requests/s (mean) over 3600 s, input <= 14050 tokens, output <= 1000 tokens, seed 7

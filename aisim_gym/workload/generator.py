@@ -1,9 +1,9 @@
-"""Generators: chat traffic with a wave and a spike here, other traffic in ``workload.traffic``.
+"""Generate chat traffic with a wave and a spike; ``workload.traffic`` generates all other traffic.
 
-Nothing here touches NumPy's global random state. Arrivals and lengths have random streams of their
-own, so that two specs that differ in mean lengths only have the same arrivals. Only the uniform,
-normal and Poisson draws of a PCG64 generator are used; what a platform's ``cos`` and ``exp``
-differ in their last bit does not survive the comparison or the rounding it goes into.
+NumPy's global random state is not used. Arrivals and lengths have separate random streams, so two
+specs that differ only in mean lengths have the same arrivals. Only the uniform, normal and Poisson
+draws of a PCG64 generator are used. Platform differences in the last bit of ``cos`` and ``exp``
+disappear in the comparisons and rounding that follow.
 """
 
 import math
@@ -22,13 +22,13 @@ from aisim_gym.workload.traffic import generate_traffic
 
 @dataclass(frozen=True)
 class LengthShape:
-    """A mixture of log-normal distributions, on a scale of its own.
+    """A mixture of log-normal distributions in arbitrary units.
 
     Attributes:
         weights: Probability of each component.
         medians: Median of each component.
         sigmas: Standard deviation of the logarithm in each component.
-        longest: Lengths are cut off at this many times the mean.
+        longest: Lengths are cut at this multiple of the mean.
     """
 
     weights: tuple[float, ...]
@@ -65,14 +65,14 @@ CHAT_OUTPUT = LengthShape(
 def generate_requests(spec: GeneratorSpec | TrafficSpec) -> RequestTable:
     """Return the requests of a synthetic workload; the same spec gives the same table everywhere.
 
-    A ``TrafficSpec`` says itself what it is made of. Chat waves (``GeneratorSpec``) arrive in a
-    Poisson process with the rate of :func:`chat_wave_rate_rps`, in ms since the start; their input
-    and output lengths are independent of each other and of time, with means near
-    ``mean_input_tokens`` and ``mean_output_tokens``, and their prompts share no blocks.
+    Chat waves (``GeneratorSpec``) arrive in a Poisson process with the rate of
+    :func:`chat_wave_rate_rps`, in ms since the start; their input and output lengths are
+    independent of each other and of time, with means near ``mean_input_tokens`` and
+    ``mean_output_tokens``, and their prompts share no blocks.
 
     Raises:
-        NoRequestsError: If not a single request arrives.
-        WorkloadError: If traffic is expected to have more than 50 million.
+        NoRequestsError: If no request arrives.
+        WorkloadError: If more than 50 million requests are expected.
     """
     if isinstance(spec, TrafficSpec):
         return generate_traffic(spec)
@@ -85,7 +85,7 @@ def generate_requests(spec: GeneratorSpec | TrafficSpec) -> RequestTable:
         )
     lengths = np.random.Generator(np.random.PCG64(length_stream))
     return requests_from_arrays(
-        np.round(arrival_s * 1000.0, 6),  # whole ns: written and read back without a loss
+        np.round(arrival_s * 1000.0, 6),  # whole ns survive writing and reading
         _draw_lengths(CHAT_INPUT, spec.mean_input_tokens, arrival_s.size, lengths),
         _draw_lengths(CHAT_OUTPUT, spec.mean_output_tokens, arrival_s.size, lengths),
     )
@@ -107,7 +107,7 @@ def chat_wave_rate_rps(spec: GeneratorSpec, at_s: NDArray[np.float64]) -> NDArra
 
 
 def _wave_arrivals(spec: GeneratorSpec, random: np.random.Generator) -> NDArray[np.float64]:
-    """Thin a Poisson process of the highest possible rate; return arrivals in s, ascending."""
+    """Return arrivals in s, ascending, by thinning a Poisson process of the highest rate."""
     highest_rps = max(spec.base_rate_rps, spec.peak_rate_rps)
     if spec.spike_at_s is not None:
         highest_rps *= max(1.0, spec.spike_factor)

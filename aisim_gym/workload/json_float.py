@@ -1,10 +1,10 @@
-"""Decimal numbers as the reference reads them from a file.
+"""Parse decimal numbers exactly as the reference does.
 
-The reference's JSON reader trades the last bit for speed: it takes the digits as one 64-bit integer
-and multiplies or divides once by a power of ten, so a number of more than about 16 digits can come
-out one unit in the last place away from the nearest double (confirmed: the difference of
+The reference's JSON parser trades the last bit for speed: it reads the digits as one 64-bit integer
+and multiplies or divides once by a power of ten. A number of more than about 16 digits can thus be
+one unit in the last place away from the nearest double (confirmed: the difference of
 26.626621409293598 and 6.626621409293598 is 20.000000000000004 there). Arrival times must be the
-same doubles, so we read numbers the same way.
+same doubles, so this module does the same.
 """
 
 _U64_MAX = 2**64 - 1
@@ -30,7 +30,7 @@ def parse_json_float(text: str) -> float:
         else:
             significand = significand * 10 + int(digit)
     for digit in fraction:
-        # The first digit that does not fit ends the number; the ones behind it are dropped.
+        # Digits from the first that does not fit are dropped.
         if significand * 10 + int(digit) > _U64_MAX:
             break
         significand = significand * 10 + int(digit)

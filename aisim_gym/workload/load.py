@@ -1,4 +1,4 @@
-"""From a workload spec to a request table: which reader or generator, and what comes of it."""
+"""Load the request table of a workload spec with the matching reader or generator."""
 
 import json
 import warnings
@@ -64,7 +64,7 @@ TRACE_READERS: dict[str, Callable[[WorkloadSpec, Path], RequestTable]] = {
     "burstgpt": _read_burstgpt,
     "csv": _read_csv,
 }
-"""Reader of each trace format; the spec knows more formats, which are not replayed yet."""
+"""Reader of each trace format; the spec accepts further formats that are not replayed yet."""
 
 LOWEST_USUAL_RPS, HIGHEST_USUAL_RPS = 0.01, 10_000.0
 """Mean rates outside these bounds are legal but usually mean seconds read as ms, or the reverse."""
@@ -74,28 +74,28 @@ def load_workload(spec: WorkloadSpec, engine_block_size: int | None = None) -> R
     """Read or generate the requests of a workload.
 
     With ``replay_concurrency``, a Mooncake file becomes sessions even if each has one turn, and
-    arrival times are neither shifted nor sped up: the replay starts what is next when a place is
-    free. CSV files and generators that make lists stay lists.
+    arrival times are neither shifted nor sped up: the replay starts the next session when a slot is
+    free. CSV files and generators of lists stay lists.
 
-    What the spec wants changed is done in this order: times in ``time_unit``, counted from the
-    earliest arrival of a trace; ``spread_ms``; ``start_s`` and ``duration_s``; ``rate_scale``;
-    ``max_input_tokens`` and ``max_total_tokens``; ``arrival_speedup_ratio``. So all of them are
-    meant in the trace's own time.
+    Changes are applied in this order: times in ``time_unit``, relative to the earliest arrival of a
+    trace; ``spread_ms``; ``start_s`` and ``duration_s``; ``rate_scale``; ``max_input_tokens`` and
+    ``max_total_tokens``; ``arrival_speedup_ratio``. All of them therefore refer to the trace's own
+    time.
 
-    Warns (``UserWarning``) if requests or sessions arrive at a mean rate below 0.01 or above 10,000
-    per second, and if requests are too long.
+    Warns (``UserWarning``) if the mean rate of requests or sessions is below 0.01 or above 10,000
+    per second, or if requests are too long.
 
     Args:
         spec: The workload.
         engine_block_size: Tokens per block of the engine that prefills
             (``ReplaySpec.engine_block_size``): shared prefixes of the synthetic generator are whole
-            blocks. Not needed for anything else.
+            blocks. Not used otherwise.
 
     Raises:
-        WorkloadError: If there is no file, or the file or a row in it is not valid.
-        UnsupportedError: If all is valid but cannot be replayed yet.
+        WorkloadError: If a file is missing, or the file or one of its rows is not valid.
+        UnsupportedError: If the workload is valid but cannot be replayed yet.
     """
-    # What is changed is sped up last; without changes the reader does it, as the reference would.
+    # The speed-up is the last change; without changes the reader applies it, as the reference does.
     source = spec.model_copy(update={"arrival_speedup_ratio": 1.0}) if spec.is_changed else spec
     if spec.generator is not None:
         requests = _generate(source, spec.generator, engine_block_size)
@@ -107,10 +107,10 @@ def load_workload(spec: WorkloadSpec, engine_block_size: int | None = None) -> R
 
 
 def detect_trace_format(path: TracePath) -> str:
-    """Return the ``trace_format`` of a file, judged by its first line that is not blank.
+    """Return the ``trace_format`` of a file, detected from its first non-blank line.
 
     Raises:
-        WorkloadError: If the file cannot be read, is empty or looks like no known format.
+        WorkloadError: If the file cannot be read, is empty or has no known format.
     """
     _, line = next(read_trace_lines(path), (0, ""))
     first = line.strip()
@@ -138,7 +138,7 @@ def _json_format(line: str) -> str:
     try:
         schema = str(json.loads(line).get("schema", ""))
     except ValueError:
-        return "mooncake"  # its reader says what is wrong with the line
+        return "mooncake"  # its reader reports errors of the line
     if schema.startswith("dynamo.agentic_mooncake"):
         return "agentic_mooncake"
     return "dynamo" if schema.startswith("dynamo.request.trace") else "mooncake"
@@ -179,7 +179,7 @@ def _time_unit(spec: WorkloadSpec) -> TimeUnit:
 
 
 def _change(requests: RequestTable, spec: WorkloadSpec) -> RequestTable:
-    """Apply what the spec wants changed, in the order that :func:`load_workload` names."""
+    """Apply the changes of the spec in the order documented in :func:`load_workload`."""
     if spec.spread_ms > 0.0:
         requests = spread_stamps(requests, spec.spread_ms)
     if spec.start_s > 0.0 or spec.duration_s is not None:

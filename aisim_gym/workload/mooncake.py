@@ -42,7 +42,7 @@ def read_mooncake(
 
     Session starts are shifted so that the earliest is 0, then starts and delays are divided by
     ``arrival_speedup_ratio`` (workloads.md §4.3); the rows may be in any order. In a closed loop,
-    starts may be missing, nothing is shifted or divided, and the ratio is not even looked at.
+    starts may be missing, nothing is shifted or divided, and the ratio is ignored.
 
     Args:
         path: The file; ``~`` is expanded.
@@ -54,7 +54,7 @@ def read_mooncake(
         time_unit: Unit of ``timestamp`` and ``delay``.
 
     Raises:
-        WorkloadError: Names the file and the line, in the reference's words where it has some.
+        WorkloadError: Names the file and the line, with the reference's wording where it exists.
     """
     source = str(absolute_path(path))
     reader = _MooncakeReader(
@@ -74,9 +74,9 @@ def requests_from_mooncake_rows(
     is_closed_loop: bool = False,
     source: str = "<rows>",
 ) -> RequestTable:
-    """Return the requests of rows in memory: parsed JSON objects, or lines as they are in a file.
+    """Return the requests of rows in memory, given as parsed JSON objects or as lines of text.
 
-    Otherwise like :func:`read_mooncake`; row k counts as line k + 1 of ``source``.
+    Behaves like :func:`read_mooncake`; row k counts as line k + 1 of ``source``.
     """
     reader = _MooncakeReader(
         source, trace_block_size, arrival_speedup_ratio, is_delta, is_closed_loop
@@ -88,10 +88,10 @@ def requests_from_mooncake_rows(
 
 
 class _MooncakeReader:
-    """Collects lines into columns; sessions are checked when all lines are there.
+    """Collects lines into columns; sessions are checked after the last line.
 
-    Sessions are numbered by first appearance; ``last_timestamps[s]`` is the last one seen in
-    session s, NaN = none.
+    Sessions are numbered by first appearance; ``last_timestamps[s]`` is the latest timestamp of
+    session s, NaN if there is none.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class _MooncakeReader:
         sessions, inputs = np.array(self.sessions), np.array(self.inputs)
         is_first = np.diff(np.maximum.accumulate(sessions), prepend=-1) > 0
         starts_ms, delays_ms = np.array(self.timestamps), np.array(self.delays)
-        # NaN (a start that is missing) and infinity (an overflow) stay what they are here.
+        # NaN (a missing start) and infinity (an overflow) are kept.
         with np.errstate(over="ignore", invalid="ignore"):
             if not self.is_closed_loop:
                 starts_ms -= np.fmin.reduce(starts_ms[is_first])
@@ -242,7 +242,7 @@ class _MooncakeReader:
         inputs: NDArray[np.int64],
         is_first: NDArray[np.bool_],
     ) -> None:
-        """Check starts, lengths and delays; complain about the first bad session."""
+        """Check starts, lengths and delays; report the first invalid session."""
         starts_ms = starts_ms[is_first]
         good_starts = (starts_ms >= 0.0) & np.isfinite(starts_ms)
         if self.is_closed_loop:
@@ -251,7 +251,7 @@ class _MooncakeReader:
             return
         names = list(self.number_of_session)
         session, turn = -1, 0
-        # In a session its start comes first, then turn by turn the length before the delay.
+        # Within a session: the start first, then the length and the delay of each turn.
         for index in np.argsort(self.sessions, kind="stable").tolist():
             turn += 1
             if is_first[index]:
@@ -281,7 +281,7 @@ class _MooncakeReader:
         )
 
     def _check_whole_prompts(self, table: RequestTable) -> None:
-        """Refuse a delta turn whose prompt has become longer than a replay counts."""
+        """Raise WorkloadError if the whole prompt of a delta turn exceeds the maximum length."""
         if table.input_tokens.max() <= MAX_TOKENS:
             return
         index = int(np.argmax(table.input_tokens > MAX_TOKENS))

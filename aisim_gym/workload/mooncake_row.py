@@ -1,7 +1,7 @@
 """One line of a Mooncake JSONL file (workloads.md §4).
 
-Parsing follows the reference's (serde) rules where Python's ``json`` is laxer: no NaN or Infinity,
-no field twice or together with its alias, no ``4.0`` for an integer, no lone surrogates.
+Parsing follows the reference's (serde) rules, which are stricter than Python's ``json``: no NaN or
+Infinity, no duplicate field or field with its alias, no ``4.0`` for an integer, no lone surrogates.
 """
 
 import json
@@ -29,18 +29,18 @@ FIELD_OF_NAME = {
     "strict_priority": "strict_priority",
     "policy_class": "policy_class",
 }
-"""Names and aliases a row may use, and the field each one fills; other names are ignored."""
+"""Names and aliases allowed in a row, mapped to their field; other names are ignored."""
 
 _U64_MAX = 2**64 - 1
 _U32_MAX = 2**32 - 1
 
 
 class FieldError(ValueError):
-    """Why a line is not a Mooncake row; the caller adds file and line."""
+    """An invalid field of a Mooncake line; the caller adds file and line."""
 
 
 class _JsonObject(tuple[tuple[str, object], ...]):
-    """A JSON object as its (name, value) pairs, so that a repeated name is not lost."""
+    """A JSON object as (name, value) pairs, so that duplicate names are not lost."""
 
     __slots__ = ()
 
@@ -57,7 +57,7 @@ _DECODER = json.JSONDecoder(
 
 
 class MooncakeRow(NamedTuple):
-    """The fields of one line, of the right types; None = absent."""
+    """The fields of one line, with checked types; None = absent."""
 
     hash_ids: list[int] | None
     input_length: int | None
@@ -103,7 +103,7 @@ def _json_pairs(text: str) -> Iterable[tuple[str, object]]:
 
 
 def _as_written(row: Mapping[str, object]) -> Iterable[tuple[str, object]]:
-    """Return the fields of a row as a reader of its JSON text would see them."""
+    """Return the fields of a row as if parsed from its JSON text."""
     for name, value in row.items():
         if isinstance(value, float) and math.isfinite(value):
             yield name, parse_json_float(repr(float(value)))

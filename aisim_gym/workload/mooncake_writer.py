@@ -16,18 +16,18 @@ def write_mooncake(
 ) -> None:
     """Write one JSON line per request, in the table's order, arrivals and delays in ms.
 
-    Sessions are written with their names, starts and delays. Delta turns are written as what they
-    add: read the file back as a delta trace.
+    Sessions are written with their names, starts and delays. Delta turns are written as their
+    additional input: read the file back as a delta trace.
 
     Read back with the table's ``trace_block_size``, the file gives the same arrivals counted from
     the first (to the last bit if they have at most 15 digits, see ``json_float``), the same lengths
-    and the same shared prefixes. Prompts without hash ids get ids that no other prompt has. Hash
-    ids are numbered anew when the file is read, so outputs that repeat a hash id of a prompt as
-    their token no longer do. An existing file is replaced.
+    and the same shared prefixes. Prompts without hash ids get unique ids. Hash ids are renumbered
+    when the file is read, so an output token equal to a hash id of a prompt no longer matches it.
+    An existing file is replaced.
 
     Args:
         requests: The table.
-        path: Where to; ``~`` is expanded.
+        path: Destination; ``~`` is expanded.
         compress: Whether to write gzip; None = if the name ends in ``.gz``.
     """
     with open_trace_text(path, compress) as stream:
@@ -36,7 +36,7 @@ def write_mooncake(
 
 
 def covering_hash_ids(requests: RequestTable) -> Iterator[list[int]]:
-    """Yield the hash ids of each request's new input, ids of its own for blocks that have none."""
+    """Yield the hash ids of each request's new input, with unique ids for blocks without one."""
     unused_ids = count(int(requests.prompt_ids.max(initial=-1)) + 1)
     needed = -(-requests.new_input_tokens() // requests.trace_block_size)
     for index, blocks in enumerate(needed.tolist()):

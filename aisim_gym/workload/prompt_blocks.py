@@ -1,14 +1,14 @@
-"""Which engine blocks are the same, worked out once when a workload is loaded.
+"""Identities of engine blocks, computed once when a workload is loaded.
 
 A hash id stands for ``trace_block_size`` equal tokens (workloads.md §3.2); a complete engine block
 is identified by all tokens up to its end (engine-vllm-trtllm.md §5.1). So two requests share engine
-block k exactly if both prompts hold it completely and agree in the hash ids of every trace block
-that begins before its end: ceil((k + 1) * block_size / trace_block_size) of them.
+block k if and only if both prompts contain it completely and agree in the hash ids of every trace
+block that begins before its end: ceil((k + 1) * block_size / trace_block_size) of them.
 
-Sorted by those ids (then by number of blocks), requests with a common beginning are neighbours:
-what a request shares with anyone it shares with the one before it or the one after it.
+Sorted by those ids (then by number of blocks), requests with a common prefix are neighbours: every
+block that a request shares is shared with its predecessor or its successor.
 
-Where outputs can be in common too, ``token_chains.py`` compares the tokens themselves.
+If outputs can be shared too, ``token_chains.py`` compares the tokens themselves.
 """
 
 from dataclasses import dataclass
@@ -26,23 +26,23 @@ class PromptBlocks:
     """Identity of every complete engine block of every request, as integers.
 
     Block k of request i is ``contents[content_start[i] + k]`` for k < ``shared_blocks[i]`` and
-    ``private_base[i] + k - shared_blocks[i]`` beyond, up to (input + output) // block_size blocks:
-    the ones that generated tokens complete are counted. Equal identities mean equal tokens up to
+    ``private_base[i] + k - shared_blocks[i]`` beyond, up to (input + output) // block_size blocks,
+    which includes blocks completed by generated tokens. Equal identities mean equal tokens up to
     the end of the block.
 
-    Outputs are taken as planned. A turn that emits less changes what its session's later turns
-    hold, but all of them in the same way: their identities still say what they have in common.
+    Outputs have their planned length. A turn that emits less changes the contents of all later
+    turns of its session in the same way, so their identities still tell which blocks are shared.
 
-    The arrays are contiguous and writable (read-only ones would be another type to Numba), and
+    The arrays are contiguous and writable (read-only arrays are a different type to Numba), and
     belong to the caller.
 
     Attributes:
         contents: Identities 0 .. num_shared - 1, int64, all requests one after the other.
         content_start: Shape (requests,), int64, index into ``contents``.
-        shared_blocks: Shape (requests,), int64: leading complete blocks that at least one other
-            request has too. They lie in the prompt, except where the content of outputs is known
-            or the next turn continues them.
-        private_base: Shape (requests,), int64: identity of the first block nobody else has.
+        shared_blocks: Shape (requests,), int64: leading complete blocks shared with at least one
+            other request. They are in the prompt, unless the content of outputs is known or the
+            next turn continues them.
+        private_base: Shape (requests,), int64: identity of the first private block.
         num_shared: Number of identities used in ``contents``, numbered by first appearance in the
             order of the request table.
         num_contents: Number of all identities, shared and private.
@@ -66,7 +66,7 @@ class PromptBlocks:
 
 
 def build_prompt_blocks(requests: RequestTable, block_size: int) -> PromptBlocks:
-    """Number the engine blocks of all requests; equal numbers are equal blocks.
+    """Return the identities of the engine blocks of all requests; equal numbers are equal blocks.
 
     Args:
         requests: The request table.
@@ -97,7 +97,7 @@ def build_prompt_blocks(requests: RequestTable, block_size: int) -> PromptBlocks
 def _share_chains(
     requests: RequestTable, block_size: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return identities and number of the leading blocks that others have too, by their tokens."""
+    """Return identities and number of the shared leading blocks, by tokens."""
     numbers, starts = number_known_blocks(requests, block_size)
     is_shared = np.bincount(numbers)[numbers] > 1
     return numbers[is_shared], np.diff(offsets_of(is_shared)[starts])
@@ -106,7 +106,7 @@ def _share_chains(
 def _share_prompts(
     requests: RequestTable, block_size: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return identities and number of the leading blocks that others have too, by hash ids."""
+    """Return identities and number of the shared leading blocks, by hash ids."""
     shared_blocks = np.zeros(len(requests), np.int64)
     covered_tokens = np.diff(requests.prompt_starts) * requests.trace_block_size
     known_blocks = np.minimum(requests.input_tokens, covered_tokens) // block_size
@@ -123,16 +123,16 @@ def _sort_by_prefix(
     known_blocks: NDArray[np.int64],
     block_size: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the candidates sorted by prompt, and the blocks each has in common with the previous.
+    """Return the candidates sorted by prompt, and the blocks each shares with the previous one.
 
     The second array has a 0 for the first candidate.
     """
     trace_block = requests.trace_block_size
     starts = requests.prompt_starts[candidates]
     blocks = known_blocks[candidates]
-    # Only hash ids that reach into a complete block count: the tail of a prompt has no identity.
+    # Only hash ids within complete blocks count: the tail of a prompt has no identity.
     lengths = -(-blocks * block_size // trace_block)
-    # Big-endian bytes compare like the numbers, and a prefix sorts before what extends it.
+    # Big-endian bytes compare like the numbers, and a prefix sorts before its extensions.
     text = requests.prompt_ids.astype(">i8").tobytes()
     keys = [
         (text[8 * start : 8 * (start + length)], count)
@@ -151,7 +151,7 @@ def _sort_by_prefix(
 def _common_prefix_lengths(
     ids: NDArray[np.int64], starts: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return how many leading ids each slice of ``ids`` has in common with the previous slice."""
+    """Return how many leading ids each slice of ``ids`` shares with the previous slice."""
     common = np.zeros(starts.size, np.int64)
     limits = np.minimum(lengths[1:], lengths[:-1])
     ends = np.cumsum(limits)
@@ -171,10 +171,10 @@ def _common_prefix_lengths(
 def _fill_contents(
     order: NDArray[np.int64], common: NDArray[np.int64], shared_blocks: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return an identity for each shared block, all requests one after the other.
+    """Return an identity for each shared block, concatenated over requests.
 
-    A request takes over what it has in common with the previous one in sorted order and gets new
-    identities for the rest.
+    A request copies the identities that it shares with the previous request in sorted order and
+    gets new ones for the rest.
     """
     content_start = np.cumsum(shared_blocks) - shared_blocks
     contents = np.empty(int(shared_blocks.sum()), np.int64)
@@ -197,7 +197,7 @@ def _fill_contents(
 
 
 def _renumber_by_first_appearance(contents: NDArray[np.int64]) -> int:
-    """Replace identities in place by 0, 1, 2, … in order of appearance; return how many."""
+    """Renumber identities in place by first appearance, from 0, and return their number."""
     limit = int(contents.max(initial=-1)) + 1
     # Of several values stored at one index, NumPy keeps the last: here the first appearance.
     first = np.full(limit, contents.size)

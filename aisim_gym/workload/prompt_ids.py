@@ -14,12 +14,12 @@ class PromptIds:
     """The hash ids of all prompts in file order, one :meth:`add` per request."""
 
     def __init__(self) -> None:
-        """Start without requests."""
+        """Create an empty collection."""
         self._number_of: dict[int, int] = {}
         self._rows = RaggedBuilder()
 
     def add(self, hash_ids: Sequence[int], count: int) -> None:
-        """Append the first ``count`` hash ids of the next request; the others get numbers too."""
+        """Append the first ``count`` hash ids of the next request; the others are numbered too."""
         number_of = self._number_of
         numbers = [number_of.setdefault(item, len(number_of)) for item in hash_ids]
         self._rows.append(numbers[:count])

@@ -1,4 +1,4 @@
-"""Ragged columns: the items of all rows in one flat array, and where each row's share starts."""
+"""Ragged columns: the items of all rows in one flat array, and the start of each row."""
 
 from array import array
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 
 class Ragged(NamedTuple):
-    """Any number of integers for every row.
+    """A column with any number of integers per row.
 
     Attributes:
         flat: Items of all rows, one row after the other, int64.
@@ -25,7 +25,7 @@ class Ragged(NamedTuple):
         return cls(np.empty(0, np.int64), np.zeros(rows + 1, np.int64))
 
     def take(self, rows: NDArray[np.int64]) -> "Ragged":
-        """Return some rows in the order asked for."""
+        """Return the given rows, in the given order."""
         lengths = np.diff(self.starts)[rows]
         starts = offsets_of(lengths)
         shift = np.repeat(self.starts[:-1][rows] - starts[:-1], lengths)
@@ -33,7 +33,7 @@ class Ragged(NamedTuple):
 
 
 def offsets_of(counts: NDArray[np.integer | np.bool_]) -> NDArray[np.int64]:
-    """Return the starts of rows that have so many items each, and the end of the last."""
+    """Return the start offsets of rows with the given numbers of items, and the end of the last."""
     return np.concatenate((np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)))
 
 
@@ -41,7 +41,7 @@ class RaggedBuilder:
     """Collects a ragged column row by row."""
 
     def __init__(self) -> None:
-        """Start without rows."""
+        """Create an empty column."""
         self._flat = array("q")
         self._starts = array("q", [0])
 

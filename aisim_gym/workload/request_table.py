@@ -1,4 +1,4 @@
-"""The one form in which every workload reaches the replay: a table of requests.
+"""The request table, the input of every replay.
 
 Rules: workloads.md §2 (fields), §3 (hash ids), §4.4 (lists and sessions), §5 (delta prompts).
 """
@@ -12,10 +12,10 @@ from aisim_gym.number_text import number_text
 from aisim_gym.workload.ragged import Ragged
 
 DEFAULT_TRACE_BLOCK_SIZE = 512
-"""Tokens per hash id when nothing else is said."""
+"""Default number of tokens per hash id."""
 
 MAX_TOKENS = 2**31 - 1
-"""Longest prompt or output of one request: what the replay's tables hold."""
+"""Maximum prompt or output of one request, limited by the replay's tables."""
 
 _NOT_COLUMNS = frozenset({"trace_block_size", "session_ids", "is_delta"})
 
@@ -30,14 +30,13 @@ def _no_floats() -> NDArray[np.float64]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RequestTable:
-    """Requests as read-only columns: a plain list, or sessions of one turn after the other.
+    """Requests as read-only columns: a plain list, or sessions of consecutive turns.
 
-    A **list** is in order of arrival. **Sessions** lie one after the other, each with its turns in
-    order; only the first turn has an arrival of its own, the next one comes ``delay_ms`` after the
-    end of the one before it. How many requests or sessions are active at a time is no matter of the
-    table.
+    A **list** is in order of arrival. **Sessions** are contiguous, each with its turns in order.
+    Only the first turn has an arrival; each later turn arrives ``delay_ms`` after the previous one
+    ends. The table does not limit the number of active requests or sessions.
 
-    The columns are copies: nothing a caller passes in is kept or modified. Build a table with
+    The columns are copies: arguments are neither kept nor modified. Build a table with
     :func:`requests_from_arrays`, a reader or a generator, which check their input; this class does
     not.
 
@@ -50,13 +49,13 @@ class RequestTable:
             the prompts and outputs of the session's earlier turns, every planned output token
             counted.
         output_tokens: Shape (requests,), int64, >= 0.
-        prompt_ids: Interned hash ids of all prompts, one prompt after the other, int64.
-        prompt_starts: Shape (requests + 1,), int64: ``prompt_ids[prompt_starts[i]:
-            prompt_starts[i + 1]]`` are the trace blocks of prompt i, or of its
-            ``new_input_tokens``; tokens beyond them are like no others.
+        prompt_ids: Interned hash ids of all prompts, concatenated, int64.
+        prompt_starts: Shape (requests + 1,), int64: ``prompt_ids[prompt_starts[i]: prompt_starts[i
+            + 1]]`` are the trace blocks of prompt i, or of its ``new_input_tokens``; tokens beyond
+            them are unique.
         trace_block_size: Tokens per hash id.
-        session_starts: Shape (sessions + 1,), int64: session s has the rows
-            ``session_starts[s]`` up to, not including, ``session_starts[s + 1]``. Empty in a list.
+        session_starts: Shape (sessions + 1,), int64: session s has the rows ``session_starts[s]``
+            to ``session_starts[s + 1]``, exclusive. Empty in a list.
         delay_ms: Shape (requests,), float64: think time before the turn, 0 before a first one.
             Empty in a list.
         session_ids: Names of the sessions; none in a list.
@@ -82,7 +81,7 @@ class RequestTable:
     output_starts: NDArray[np.int64] = field(default_factory=_no_integers)
 
     def __post_init__(self) -> None:
-        """Freeze a private copy of every column."""
+        """Copy every column and make it read-only."""
         for column in fields(self):
             if column.name not in _NOT_COLUMNS:
                 dtype = np.float64 if column.name.endswith("_ms") else np.int64
@@ -116,12 +115,12 @@ class RequestTable:
 
     @property
     def start_ms(self) -> NDArray[np.float64]:
-        """Arrivals of a list; starts of the sessions, NaN where one has none."""
+        """Arrivals of a list; starts of sessions, NaN for a session without one."""
         return self.arrival_ms[self.session_starts[:-1]] if self.has_sessions else self.arrival_ms
 
     @property
     def duration_s(self) -> float:
-        """Seconds from the first arrival to the last; of sessions, of those that have a start."""
+        """Seconds from the first to the last arrival, or session start if known."""
         starts_ms = self.start_ms[np.isfinite(self.start_ms)]
         return float(starts_ms.max() - starts_ms.min()) / 1000.0 if starts_ms.size else 0.0
 
@@ -143,13 +142,13 @@ class RequestTable:
         return np.repeat(np.arange(self.num_sessions), np.diff(self.session_starts))
 
     def turn_of(self) -> NDArray[np.int64]:
-        """Return how many turns of its session come before each request, -1 in a list."""
+        """Return the turn index of each request in its session, -1 in a list."""
         if not self.has_sessions:
             return np.full(len(self), -1, np.int64)
         return np.arange(len(self)) - self.session_starts[:-1][self.session_of()]
 
     def new_input_tokens(self) -> NDArray[np.int64]:
-        """Return the input that each request adds: its prompt, without what a delta continues."""
+        """Return the new input tokens of each request, without the history of a delta turn."""
         new_tokens = self.input_tokens.copy()
         if self.is_delta:
             follow_up = np.flatnonzero(self.turn_of() > 0)
@@ -160,8 +159,8 @@ class RequestTable:
     def between(self, start_ms: float, end_ms: float) -> "RequestTable":
         """Return the requests with ``start_ms <= arrival_ms < end_ms``, in time since the start.
 
-        Of sessions, those that start in the interval, with all their turns. Rows, hash ids and
-        their numbers stay as they are.
+        A session is selected with all its turns if it starts in the interval. Rows and hash ids are
+        unchanged.
 
         Raises:
             ValueError: If ``start_ms`` is not finite or ``end_ms`` is less (or NaN), or if a
@@ -185,7 +184,7 @@ class RequestTable:
     def head(self, count: int) -> "RequestTable":
         """Return the first ``count`` requests (fewer if the table is shorter).
 
-        Of sessions, the first in the table's order; the last of them may lose its later turns.
+        Sessions are taken in the table's order; the last one may lose its later turns.
 
         Raises:
             ValueError: If ``count`` is negative.
@@ -195,9 +194,9 @@ class RequestTable:
         return self.take(np.arange(min(count, len(self))), 0.0)
 
     def take(self, rows: NDArray[np.int64], origin_ms: float = 0.0) -> "RequestTable":
-        """Return some rows in ascending order, in time since ``origin_ms``.
+        """Return the given rows, ascending, with times relative to ``origin_ms``.
 
-        Of a session, none or the first ones. Hash ids and their numbers stay as they are.
+        Rows must include none or the first turns of a session. Hash ids are unchanged.
         """
         prompts = Ragged(self.prompt_ids, self.prompt_starts).take(rows)
         outputs = Ragged(self.output_ids, self.output_starts)

@@ -1,8 +1,8 @@
 """Our own CSV: ``arrival_s`` or ``arrival_ms``, ``input_tokens``, ``output_tokens``, ``hash_ids``.
 
-The header says the unit of the arrivals and may order the columns at will. ``hash_ids`` may be left
-out; its cells hold ids separated by blanks, one per trace block, or nothing if the prompt shares no
-block with any other.
+The header gives the unit of the arrivals; columns may be in any order. ``hash_ids`` is optional;
+its cells hold ids separated by blanks, one per trace block, or are empty if the prompt shares no
+block with another.
 """
 
 import warnings
@@ -47,7 +47,7 @@ def read_simple_csv(
     """Read a file in our own CSV format, plain or gzip.
 
     The earliest row arrives at 0 ms, then times are divided by ``arrival_speedup_ratio``; rows may
-    be in any order, equal arrivals keep that of the file.
+    be in any order, and equal arrivals keep the order of the file.
 
     Args:
         path: The file; ``~`` is expanded.
@@ -99,15 +99,15 @@ def write_simple_csv(
     """Write a list of requests in our own CSV format, arrivals in ms.
 
     Read back with the table's ``trace_block_size``, the file gives the same arrivals counted from
-    the first, the same lengths and the same shared prefixes. The column ``hash_ids`` is left out if
+    the first, the same lengths and the same shared prefixes. The column ``hash_ids`` is omitted if
     no prompt has any. An existing file is replaced.
 
-    Warns (``UserWarning``) if the content of outputs is given, for which there is no column: later
-    prompts that repeat an output no longer share its blocks.
+    Warns (``UserWarning``) if the content of outputs is given, because the format has no column for
+    it: later prompts that repeat an output no longer share its blocks.
 
     Args:
         requests: The table.
-        path: Where to; ``~`` is expanded.
+        path: Destination; ``~`` is expanded.
         compress: Whether to write gzip; None = if the name ends in ``.gz``.
 
     Raises:
@@ -130,7 +130,7 @@ def write_simple_csv(
 
 
 def _check_header(names: list[str]) -> str:
-    """Return the arrival column of a good header."""
+    """Return the arrival column of a valid header."""
     for name in names:
         if name not in _KNOWN:
             near = get_close_matches(name, _KNOWN, 1)

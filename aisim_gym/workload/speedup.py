@@ -8,7 +8,7 @@ from aisim_gym.number_text import number_text
 
 
 def check_speedup_ratio(ratio: float) -> None:
-    """Raise WorkloadError, in the reference's words, unless the ratio is finite and > 0."""
+    """Raise WorkloadError with the reference's wording unless the ratio is finite and > 0."""
     if not (np.isfinite(ratio) and ratio > 0.0):
         raise WorkloadError(
             f"arrival_speedup_ratio must be a finite positive number, got {number_text(ratio)}"
@@ -18,7 +18,7 @@ def check_speedup_ratio(ratio: float) -> None:
 def speed_up_arrivals(
     arrival_ms: NDArray[np.float64], arrival_speedup_ratio: float
 ) -> NDArray[np.float64]:
-    """Return finite arrivals divided by the ratio; they must be finite afterwards too."""
+    """Return arrivals divided by the ratio; raise WorkloadError if a result is not finite."""
     with np.errstate(over="ignore"):
         sped_up_ms = arrival_ms / arrival_speedup_ratio
     finite = np.isfinite(sped_up_ms)

@@ -1,8 +1,8 @@
-"""What a workload is like: rates, bursts, lengths, shared prefixes (traffic-data.md §1 to §3).
+"""Workload statistics: rates, bursts, lengths, shared prefixes (traffic-data.md §1 to §3).
 
 *CV* is the standard deviation of the gaps between arrivals over their mean; *IDC(T)*, the index of
 dispersion for counts, is the variance of the number of arrivals in back-to-back windows of T
-seconds over its mean. Of a Poisson process both are 1, for every T. All deviations divide by n.
+seconds over its mean. Both are 1 for a Poisson process, for every T. All deviations divide by n.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from aisim_gym.workload.request_table import RequestTable
 
 MINUTE_S = 60.0
 LEAST_GAPS_IN_MINUTE = 20
-"""Minutes with fewer gaps do not count for the CV inside minutes: too few for a deviation."""
+"""Minimum gaps of a minute that counts for the CV within minutes."""
 
 
 @dataclass(frozen=True)
@@ -26,13 +26,13 @@ class LengthStatistics:
     Attributes:
         mean: Mean.
         std: Standard deviation.
-        q1: 1 % are at most so long, and so on.
-        q5: 5 %.
-        q25: 25 %.
+        q1: 1 % quantile.
+        q5: 5 % quantile.
+        q25: 25 % quantile.
         q50: Median.
-        q75: 75 %.
-        q95: 95 %.
-        q99: 99 %.
+        q75: 75 % quantile.
+        q95: 95 % quantile.
+        q99: 99 % quantile.
         max: Longest.
     """
 
@@ -57,9 +57,9 @@ class LengthStatistics:
 
 @dataclass(frozen=True)
 class TraceStatistics:
-    """Statistics of a request table; None stands for what the table has too little data for.
+    """Statistics of a request table; None where the table has too little data.
 
-    Arrivals are those of requests, or of the starts of sessions.
+    Arrivals are those of requests, or starts of sessions.
 
     Attributes:
         requests: Number of requests.
@@ -70,8 +70,8 @@ class TraceStatistics:
         peak_10s_rps: The same with windows of 10 s.
         peak_60s_rps: The same with windows of 60 s.
         cv: CV of the gaps between arrivals.
-        cv_in_minute: CV of the gaps inside a minute, mean over whole minutes with at least 20 gaps,
-            weighted by these: without the slow changes of the rate.
+        cv_in_minute: CV of the gaps within a minute, averaged over whole minutes with at least 20
+            gaps and weighted by their gaps; it excludes slow changes of the rate.
         idc_1s: IDC in whole windows of 1 s.
         idc_10s: In windows of 10 s.
         idc_60s: In windows of 60 s.
@@ -79,10 +79,10 @@ class TraceStatistics:
         input_tokens: Lengths of prompts.
         output_tokens: Lengths of outputs.
         block_references: Hash ids of all prompts.
-        distinct_blocks: Different ones among them.
-        reusable_frac: Share of input tokens at the beginning of a prompt whose blocks an earlier
-            request had: what a cache without limits could save. None for delta sessions, whose
-            prompts are only known in part.
+        distinct_blocks: Number of distinct hash ids.
+        reusable_frac: Share of input tokens in leading blocks that an earlier request contains: the
+            savings of an unlimited cache. None for delta sessions, whose prompts are only partly
+            known.
         requests_with_reuse_frac: Share of requests with such tokens.
     """
 
@@ -156,10 +156,10 @@ def arrivals_s(requests: RequestTable) -> NDArray[np.float64]:
 
 
 def reusable_tokens(requests: RequestTable) -> NDArray[np.int64]:
-    """Return the leading input tokens of each request whose blocks an earlier one had.
+    """Return the leading input tokens of each request whose blocks an earlier request contains.
 
-    "Earlier" is the table's order: that of arrivals, or session after session. A block counts as
-    known by its hash id, the last one of a prompt even if it is not full.
+    "Earlier" refers to the table's order: by arrival, or session by session. Blocks are compared by
+    hash id, including a partial last block of a prompt.
 
     Raises:
         WorkloadError: If the table has delta sessions.
@@ -177,7 +177,7 @@ def reusable_tokens(requests: RequestTable) -> NDArray[np.int64]:
 
 
 def window_counts(at_s: NDArray[np.float64], window_s: float) -> NDArray[np.int64]:
-    """Return the arrivals in each whole window of so many seconds, up to the last arrival."""
+    """Return the arrivals in each whole window of ``window_s`` seconds, up to the last arrival."""
     if at_s.size == 0:
         return np.empty(0, np.int64)
     num_windows = int(at_s[-1] // window_s)

@@ -1,4 +1,4 @@
-"""The reference's synthetic workload, bit for bit (workloads.md §6)."""
+"""Generate the reference's synthetic workload, bit for bit (workloads.md §6)."""
 
 import math
 from itertools import accumulate, repeat
@@ -17,7 +17,7 @@ from aisim_gym.workload.speedup import check_speedup_ratio
 from aisim_gym.workload.table_order import table_in_arrival_order, table_in_session_order
 
 GROUP_SEED = 42
-"""Seed of the draws of prefix groups, whatever the arrivals' seed."""
+"""Seed of the draws of prefix groups, independent of the arrivals' seed."""
 
 _LEAST_POSITIVE = 2.2250738585072014e-308
 
@@ -29,17 +29,17 @@ def generate_synthetic(
 ) -> RequestTable:
     """Return the requests of the reference's synthetic workload.
 
-    Without ``request_rate`` and ``arrival_interval_ms`` it is meant for a closed loop: all requests
-    of a list arrive at 0, sessions have no start.
+    Without ``request_rate`` and ``arrival_interval_ms`` the table is for a closed loop: all
+    requests of a list arrive at 0, and sessions have no start.
 
     Args:
         spec: The parameters.
         arrival_speedup_ratio: Divides arrivals and think times, finite and > 0.
-        engine_block_size: Tokens per block of the engine that prefills; needed if sessions share
+        engine_block_size: Tokens per block of the engine that prefills; required if sessions share
             prefixes, and used if it is 1.
 
     Raises:
-        WorkloadError: If an arrival is not finite, or the block size is needed and not given.
+        WorkloadError: If an arrival is not finite, or a required block size is missing.
     """
     check_speedup_ratio(arrival_speedup_ratio)
     arrival_ms = _arrivals(spec)
@@ -150,10 +150,10 @@ def _shared_prefixes(
 
 
 def _equal_first_tokens(count: int) -> Ragged:
-    """Return the first token of each prompt that begins like another; nothing for the others.
+    """Return the first token of each prompt that shares it with another; empty for the others.
 
-    The tokens are pseudo-random numbers of 32 bits: among 100,000 prompts one pair begins alike. No
-    two of them are ever alike in two tokens.
+    The tokens are pseudo-random numbers of 32 bits: among 100,000 prompts about one pair has the
+    same first token. No two prompts ever share two tokens.
     """
     mixed = (np.arange(count, dtype=np.uint64) << np.uint64(32)) + np.uint64(0x9E3779B97F4A7C15)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):

@@ -1,4 +1,4 @@
-"""From checked columns in source order to a table: by arrival, or by session and turn."""
+"""Build a request table from checked columns, sorted by arrival or by session and turn."""
 
 from collections.abc import Sequence
 
@@ -50,7 +50,7 @@ def table_in_session_order(
     *,
     is_delta: bool = False,
 ) -> RequestTable:
-    """Return sessions in the order of their numbers, each with its turns in the source's order.
+    """Return sessions in numeric order, each with its turns in the source's order.
 
     Args:
         sessions: Shape (requests,): session 0 .. sessions - 1 of each request, none left out.
@@ -62,7 +62,7 @@ def table_in_session_order(
         prompts: Numbers of the hash ids of ``new_input_tokens``; None if all prompts are unique.
         trace_block_size: Tokens per hash id.
         outputs: Tokens of the outputs whose content is given.
-        is_delta: Whether a prompt continues everything before it in its session.
+        is_delta: Whether a prompt continues all earlier turns of its session.
     """
     order = np.argsort(sessions, kind="stable")
     in_order = sessions[order]
@@ -70,7 +70,7 @@ def table_in_session_order(
     session_starts = np.append(np.flatnonzero(is_first), order.size)
     inputs, planned = new_input_tokens[order], output_tokens[order]
     if is_delta:
-        # Everything up to the end of a turn's input, less what came before the session.
+        # Tokens up to the end of a turn's input, minus those before the session.
         before = np.cumsum(inputs + planned) - planned - inputs
         inputs = before + inputs - before[session_starts[:-1]][in_order]
     prompts = (prompts or Ragged.empty(order.size)).take(order)
@@ -93,7 +93,7 @@ def table_in_session_order(
 
 
 def _output_columns(outputs: Ragged | None, order: NDArray[np.int64]) -> Ragged:
-    """Return the outputs in order, both columns empty if no output has its content given."""
+    """Return the outputs in order; both columns are empty if no output content is given."""
     if outputs is None or outputs.flat.size == 0:
         return Ragged(np.empty(0, np.int64), np.empty(0, np.int64))
     return outputs.take(order)

@@ -1,8 +1,8 @@
-"""Numbers of engine blocks, token by token, where outputs have content that others can have too.
+"""Number engine blocks token by token, for workloads whose outputs have known content.
 
 A row can give its output tokens (workloads.md §9.1), and a delta turn continues the prompts and
-outputs before it (§5). A hash id is the token of its number, so prompts and outputs are compared as
-what they are: sequences of tokens.
+outputs before it (§5). A hash id stands for the token of the same number, so prompts and outputs
+are compared as sequences of tokens.
 """
 
 from array import array
@@ -15,11 +15,11 @@ from aisim_gym.workload.request_table import RequestTable
 
 
 def number_known_blocks(requests: RequestTable, block_size: int) -> Ragged:
-    """Return a number for each leading complete block of each request that another could have.
+    """Return a number for each leading complete block that another request could share.
 
-    Equal numbers are equal tokens up to the end of the block. Blocks are left out from the first
-    token on that only its request knows; in delta sessions such tokens belong to the later turns
-    too, so there no block is left out.
+    Equal numbers mean equal tokens up to the end of the block. Blocks from the first private token
+    of a request on are omitted. In delta sessions such tokens also belong to the later turns, so no
+    block is omitted.
     """
     number_of: dict[tuple[int, bytes], int] = {}
     flat, starts = array("q"), array("q", [0])
@@ -27,7 +27,7 @@ def number_known_blocks(requests: RequestTable, block_size: int) -> Ragged:
     new_input_tokens = requests.new_input_tokens()
     num_own = 0
     chain: list[int] = []  # numbers of the blocks complete so far
-    rest = np.empty(0, np.int64)  # tokens behind them
+    rest = np.empty(0, np.int64)  # tokens after them
     for request in range(len(requests)):
         tokens = _new_tokens(requests, request, int(new_input_tokens[request]), num_own)
         num_own += tokens.size
@@ -50,7 +50,7 @@ def number_known_blocks(requests: RequestTable, block_size: int) -> Ragged:
 def _new_tokens(
     requests: RequestTable, request: int, num_new: int, num_own: int
 ) -> NDArray[np.int64]:
-    """Return the tokens of a request's new input and planned output; negative ones are its own.
+    """Return the tokens of a request's new input and planned output; negative tokens are private.
 
     Args:
         requests: The table.

@@ -1,4 +1,4 @@
-"""Rows and cells of a CSV trace, and what is said about a bad one.
+"""Read rows and cells of a CSV trace and report invalid ones.
 
 Cells are separated by commas and never quoted; blanks around a cell do not count.
 """
@@ -25,8 +25,8 @@ def read_csv_rows(path: TracePath) -> Iterator[tuple[int, list[str]]]:
     """Yield (line number, cells), the header first; every row has as many cells as the header.
 
     Raises:
-        WorkloadError: If the file cannot be read, has no line, names a column twice, or a row has
-            another number of cells.
+        WorkloadError: If the file cannot be read or is empty, a column name is duplicated, or a row
+            has a different number of cells.
     """
     source = absolute_path(path)
     names: list[str] = []
@@ -50,7 +50,7 @@ def read_csv_rows(path: TracePath) -> Iterator[tuple[int, list[str]]]:
 
 
 def ms_per_unit(time_unit: TimeUnit) -> float:
-    """Return the milliseconds in a unit of time, or raise WorkloadError if it is none of ours."""
+    """Return the milliseconds in a unit of time; raise WorkloadError if it is unknown."""
     if time_unit not in ("s", "ms"):
         raise WorkloadError(f"time_unit: got {time_unit!r}, allowed: 's' or 'ms'")
     return 1000.0 if time_unit == "s" else 1.0
@@ -77,5 +77,5 @@ def parse_time_ms(field: str, text: str, unit: TimeUnit) -> float:
 
 
 def cell_error(field: str, text: str, allowed: str) -> ValueError:
-    """Return why a cell is refused; the caller adds file and line."""
+    """Return the error for an invalid cell; the caller adds file and line."""
     return ValueError(f"{field}: got {text[:80]!r}, allowed: {allowed}")

@@ -1,4 +1,4 @@
-"""Trace files as text: plain or gzip, with or without byte order mark, LF or CRLF."""
+"""Read and write trace files as text: plain or gzip, optional byte order mark, LF or CRLF."""
 
 import gzip
 import io
@@ -17,15 +17,15 @@ _GZIP_MAGIC = b"\x1f\x8b"
 
 
 def absolute_path(path: TracePath) -> Path:
-    """Return ``path`` with ``~`` expanded, absolute: the form that every message shows."""
+    """Return ``path`` with ``~`` expanded, absolute, as shown in all messages."""
     return Path(os.path.expanduser(path)).absolute()
 
 
 def read_trace_lines(path: TracePath) -> Iterator[tuple[int, str]]:
     r"""Yield (line number, text) of the lines of a trace file that are not blank.
 
-    Numbers are 1-based and count blank lines too. Only ``\n`` ends a line. A gzip file is known by
-    its first bytes, whatever its name.
+    Numbers are 1-based and count blank lines too. Only ``\n`` ends a line. A gzip file is detected
+    from its first bytes, not its name.
 
     Raises:
         WorkloadError: If the file cannot be opened or read, or a line is not UTF-8.
@@ -58,7 +58,7 @@ def read_trace_lines(path: TracePath) -> Iterator[tuple[int, str]]:
 def open_trace_text(path: TracePath, compress: bool | None = None) -> Iterator[TextIO]:
     """Open a trace file for writing: UTF-8, LF.
 
-    Neither the name nor the time goes into a gzip file: the same text gives the same bytes.
+    A gzip file contains neither name nor time, so the same text gives the same bytes.
 
     Args:
         path: The file; ``~`` is expanded. An existing one is replaced.
@@ -74,7 +74,7 @@ def open_trace_text(path: TracePath, compress: bool | None = None) -> Iterator[T
 
 
 def empty_trace_error(source: str) -> WorkloadError:
-    """Return the reference's error for a trace without a single row (workloads.md §14)."""
+    """Return the reference's error for a trace without rows (workloads.md §14)."""
     return WorkloadError(f"trace file {source} did not contain any requests")
 
 

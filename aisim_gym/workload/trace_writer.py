@@ -1,4 +1,4 @@
-"""Writing a request table as a trace file of any format that we write."""
+"""Write a request table as a trace file of any writable format."""
 
 from typing import Protocol
 
@@ -10,7 +10,7 @@ from aisim_gym.workload.trace_file import TracePath, absolute_path
 
 
 class TraceWriter(Protocol):
-    """Writes a table to a path, as gzip if asked to (None = if the name ends in ``.gz``)."""
+    """Writes a table to a path, with optional gzip (None = if the name ends in ``.gz``)."""
 
     def __call__(
         self, requests: RequestTable, path: TracePath, *, compress: bool | None = None
@@ -22,14 +22,14 @@ TRACE_WRITERS: dict[str, TraceWriter] = {"mooncake": write_mooncake, "csv": writ
 """Writer of each trace format that can be written."""
 
 FORMAT_OF_SUFFIX = {".jsonl": "mooncake", ".csv": "csv"}
-"""Format that a file name asks for, ``.gz`` left aside."""
+"""Format by file name suffix, ignoring ``.gz``."""
 
 
 def written_format(path: TracePath, trace_format: str | None = None) -> str:
-    """Return the format to write a file in: the one asked for, else what its name says.
+    """Return the output format: the given one, or the one of the file name.
 
     Raises:
-        WorkloadError: If the format is not one that we write, or the name says none.
+        WorkloadError: If the format is not writable, or the name implies none.
     """
     known = ", ".join(TRACE_WRITERS)
     if trace_format is None:
@@ -39,7 +39,7 @@ def written_format(path: TracePath, trace_format: str | None = None) -> str:
             if name.endswith(suffix):
                 return found
         raise WorkloadError(
-            f"{where}: the name says no format, allowed: a name that ends in "
+            f"{where}: the name implies no format, allowed: a name that ends in "
             f"{' or '.join(FORMAT_OF_SUFFIX)} (or these with .gz), or a format named ({known})"
         )
     if trace_format not in TRACE_WRITERS:
@@ -58,11 +58,11 @@ def write_trace(
 
     Args:
         requests: The table.
-        path: Where to; ``~`` is expanded. An existing file is replaced.
+        path: Destination; ``~`` is expanded. An existing file is replaced.
         trace_format: ``mooncake`` or ``csv``; None = by the name, ``.jsonl`` or ``.csv``.
         compress: Whether to write gzip; None = if the name ends in ``.gz``.
 
     Raises:
-        WorkloadError: If there is no such format, or it cannot hold the table.
+        WorkloadError: If the format does not exist or cannot represent the table.
     """
     TRACE_WRITERS[written_format(path, trace_format)](requests, path, compress=compress)

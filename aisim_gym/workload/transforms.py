@@ -1,7 +1,7 @@
-"""Changes of a request table: slices, rates, stamps, lengths, several tables in one.
+"""Transform request tables: slice, change rates, stamps and lengths, merge.
 
-Every function returns a new table and leaves its argument as it is. A "unit" below is what arrives:
-a request of a list, or a session with all its turns.
+Every function returns a new table and does not modify its argument. A "unit" below is a request of
+a list, or a session with all its turns.
 """
 
 import math
@@ -20,14 +20,14 @@ from aisim_gym.workload.speedup import check_speedup_ratio, speed_up_arrivals
 from aisim_gym.workload.table_order import table_in_arrival_order
 
 COPY_JITTER_MS = 1000.0
-"""Copies made by :func:`scale_rate` arrive up to so much later than what they copy."""
+"""Maximum delay of a copy made by :func:`scale_rate` after its original."""
 
 
 class LengthCheck(NamedTuple):
-    """A table without overlong requests, and how many there were.
+    """A table without overlong requests, and the number of changed requests.
 
     Attributes:
-        requests: What is left.
+        requests: The remaining requests.
         num_changed: Requests left out or cut.
     """
 
@@ -38,9 +38,9 @@ class LengthCheck(NamedTuple):
 def slice_requests(
     requests: RequestTable, start_s: float = 0.0, duration_s: float | None = None
 ) -> RequestTable:
-    """Return what arrives in ``[start_s, start_s + duration_s)``, with ``start_s`` as time 0.
+    """Return the units that arrive in ``[start_s, start_s + duration_s)``; ``start_s`` is time 0.
 
-    Of sessions, those that start there, with all their turns (:meth:`RequestTable.between`).
+    A session is kept with all its turns if it starts there (:meth:`RequestTable.between`).
 
     Args:
         requests: The table.
@@ -73,11 +73,11 @@ def spread_stamps(requests: RequestTable, spread_ms: float) -> RequestTable:
     """Return the table with equal stamps spread out (rulings.md 9).
 
     The k-th of n units that share a stamp (k = 0 .. n - 1, in the table's order) moves to ``stamp +
-    spread_ms * k / n``. Made for traces whose stamps are rounded down to a multiple of
-    ``spread_ms``, which would otherwise arrive in batches.
+    spread_ms * k / n``. Intended for traces whose stamps are rounded down to a multiple of
+    ``spread_ms``, whose requests would otherwise arrive in batches.
 
     Args:
-        requests: The table; sessions without a start stay without.
+        requests: The table; sessions without a start are unchanged.
         spread_ms: Finite and >= 0; 0 changes nothing.
 
     Raises:
@@ -96,8 +96,8 @@ def spread_stamps(requests: RequestTable, spread_ms: float) -> RequestTable:
 def speed_up(requests: RequestTable, ratio: float) -> RequestTable:
     """Return the table with all times, arrivals and delays, divided by ``ratio`` (> 0).
 
-    Everything happens ``ratio`` times as fast: the rate grows, and bursts get as much shorter. To
-    change the rate alone, see :func:`scale_rate`.
+    The rate grows by ``ratio``, and bursts shorten by it. To change the rate alone, see
+    :func:`scale_rate`.
 
     Raises:
         WorkloadError: If the ratio is out of range, or a time is not finite after division.
@@ -116,17 +116,17 @@ def scale_rate(requests: RequestTable, factor: float, seed: int = 0) -> RequestT
     """Return the table with ``factor`` times as many units in the same time.
 
     Bursts and silences stay where they are. Below 1, each unit is kept with probability ``factor``:
-    a Poisson process stays one, but the shared prefixes get rarer. Above 1, copies are added: each
-    unit once per whole number in ``factor``, and once more with the probability of what is left. A
-    copy arrives up to ``COPY_JITTER_MS`` later than what it copies, uniformly at random. Its hash
-    ids are those of another population (see :func:`merge_tables`), so the share of prompts found in
-    a cache stays about the same. Copies follow each other: windows longer than the jitter scatter
-    ``factor`` times as much as those of independent arrivals would.
+    a Poisson process stays one, but shared prefixes get rarer. Above 1, copies are added: the
+    integer part of ``factor`` gives the number of units, the fraction the probability of one more.
+    A copy arrives up to ``COPY_JITTER_MS`` after its original, uniformly at random. Its hash ids
+    belong to another population (see :func:`merge_tables`), so the share of prompts found in a
+    cache stays about the same. Copies are close together: over windows longer than the jitter the
+    counts vary ``factor`` times as much as those of independent arrivals.
 
     Args:
         requests: The table.
         factor: Finite and > 0; 1 changes nothing.
-        seed: Of the draws, >= 0.
+        seed: Seed of the draws, >= 0.
 
     Raises:
         WorkloadError: If ``factor`` is out of range, or nothing is left.
@@ -153,12 +153,12 @@ def scale_rate(requests: RequestTable, factor: float, seed: int = 0) -> RequestT
 
 
 def merge_tables(tables: Sequence[RequestTable]) -> RequestTable:
-    """Return all requests of several tables, which share the time axis but no prompts.
+    """Return all requests of several tables on one time axis, without shared prompts.
 
-    Hash ids (and tokens of outputs) of different tables are kept apart, whatever their numbers.
-    Lists become one list by arrival, equal arrivals in the order of the tables. Sessions stay whole
-    and keep the order of the tables; session ``a`` of table number k, from 0, is then called
-    ``k/a``. ``row`` is the position in all tables one after the other.
+    Hash ids (and tokens of outputs) of different tables never match, even if equal. Lists become
+    one list by arrival, equal arrivals in the order of the tables. Sessions stay whole and keep the
+    order of the tables; session ``a`` of table k, from 0, is renamed to ``k/a``. ``row`` is the
+    position in the concatenated tables.
 
     Args:
         tables: At least one; all lists or all sessions, alike in ``is_delta`` and
@@ -211,9 +211,9 @@ def drop_longer_than(
     max_input_tokens: int | None = None,
     max_total_tokens: int | None = None,
 ) -> LengthCheck:
-    """Leave out requests that are longer than a model or an engine allows.
+    """Remove requests that are longer than a model or an engine allows.
 
-    Of a session, the first turn that is too long and all turns behind it go.
+    In a session, the first overlong turn and all later turns are removed.
 
     Args:
         requests: The table.
@@ -248,7 +248,8 @@ def clip_lengths(
 ) -> LengthCheck:
     """Cut requests that are longer than a model or an engine allows, prompts at their end.
 
-    With ``max_total_tokens`` a prompt leaves room for one output token, the output gets the rest.
+    With ``max_total_tokens``, the prompt leaves space for one output token; the output gets the
+    rest.
 
     Args:
         requests: The table, without delta sessions: their prompts follow from earlier turns.
@@ -290,13 +291,13 @@ def clip_lengths(
 
 
 def limits_text(max_input_tokens: int | None, max_total_tokens: int | None) -> str:
-    """Return the limits that are given, for messages."""
+    """Return the given limits as text for messages."""
     limits = {"max_input_tokens": max_input_tokens, "max_total_tokens": max_total_tokens}
     return ", ".join(f"{name} {limit}" for name, limit in limits.items() if limit is not None)
 
 
 def _with_starts(requests: RequestTable, start_ms: NDArray[np.float64]) -> RequestTable:
-    """Return the table with other arrivals of its units, a list in their order."""
+    """Return the table with new unit arrivals; a list is sorted by them."""
     if requests.has_sessions:
         arrival_ms = requests.arrival_ms.copy()
         arrival_ms[requests.session_starts[:-1]] = start_ms
@@ -320,7 +321,7 @@ def _take_units(requests: RequestTable, wanted: NDArray[np.bool_]) -> RequestTab
 
 
 def _moved_copy(requests: RequestTable, random: np.random.Generator) -> RequestTable:
-    """Return the units, each a little later."""
+    """Return a copy of the units with random delays."""
     jitter_ms = COPY_JITTER_MS * random.random(requests.start_ms.size)
     return _with_starts(requests, requests.start_ms + jitter_ms)
 
@@ -330,7 +331,7 @@ def _disjoint_ids(
 ) -> tuple[list[NDArray[np.int64]], list[NDArray[np.int64]]]:
     """Return hash ids and output tokens of each table, renumbered so that no two tables share any.
 
-    The two are numbered together, because an output can repeat a hash id of a prompt as its token.
+    Both are numbered together, because an output token can equal a hash id of a prompt.
     """
     prompts, outputs, num_used = [], [], 0
     for table in tables:

@@ -1,7 +1,7 @@
 """Reinforcement learning: training runs, policy bundles, learned policies, their evaluation.
 
-Needs the extra ``rl``; nothing of it is imported before it is used. How it fits together is told in
-``docs/training.md``; the scripts are in ``experiments/``.
+Needs the extra ``rl``, which is imported on first use. ``docs/training.md`` gives an overview; the
+scripts are in ``experiments/``.
 """
 
 from aisim_gym.policies.rl.learned_policy import LearnedPolicy, load_policy

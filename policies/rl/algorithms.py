@@ -1,4 +1,4 @@
-"""The learners: PPO of Stable-Baselines3, its maskable and its recurrent form of sb3-contrib."""
+"""Learners: PPO of Stable-Baselines3, and maskable and recurrent PPO of sb3-contrib."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -40,9 +40,9 @@ def build_learner(config: TrainingConfig, envs: "VecNormalize", seed: int) -> "O
     """Return an untrained learner.
 
     Args:
-        config: The run.
-        envs: What it learns in.
-        seed: Of its weights and of its random choices.
+        config: Configuration of the run.
+        envs: Training environments.
+        seed: Seed of weights and random choices.
 
     Raises:
         ImportError: If the extra ``rl`` is not installed.
@@ -100,7 +100,7 @@ def network_arguments(algorithm: AlgorithmName, network: Network) -> dict[str, A
 
 
 def check_observations(space: "spaces.Space[Any]") -> None:
-    """Refuse observations that the networks here cannot read.
+    """Raise if the networks here cannot read the observations.
 
     Raises:
         ValueError: If they are not a box.
@@ -115,10 +115,10 @@ def check_observations(space: "spaces.Space[Any]") -> None:
 
 
 class LinearSchedule:
-    """A learning rate that falls from ``start`` to 0; a class, so that it can be pickled."""
+    """A learning rate that falls linearly from ``start`` to 0; a class, so that it is picklable."""
 
     def __init__(self, start: float) -> None:
-        """Take the rate at the beginning."""
+        """Create the schedule from the initial rate."""
         self.start = start
 
     def __call__(self, remaining_frac: float) -> float:

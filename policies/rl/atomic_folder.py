@@ -1,4 +1,4 @@
-"""Folders that are either complete or not there."""
+"""Write folders atomically."""
 
 import os
 import shutil
@@ -9,9 +9,9 @@ from pathlib import Path
 
 @contextmanager
 def replace_folder(path: Path) -> Iterator[Path]:
-    """Give a temporary folder beside ``path`` to fill, and move it there at the end.
+    """Yield a temporary folder beside ``path`` and move it to ``path`` on success.
 
-    If the block raises, ``path`` stays as it was and the temporary folder is removed.
+    If the block raises, ``path`` is unchanged and the temporary folder is removed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")

@@ -1,10 +1,9 @@
-"""Checkpoints of a training run: complete or not there.
+"""Checkpoints of a training run, written atomically.
 
 A checkpoint is a folder ``step-<n>`` with the learner (``model.zip``), the statistics of
-VecNormalize (``vecnormalize.pkl``) and ``state.json``. It holds what was learned from whole
-rollouts: steps of a rollout that was interrupted are played again. No random state is kept: a run
-that goes on draws from its seed and the step
-(:func:`~aisim_gym.policies.rl.training_envs.env_seed`).
+VecNormalize (``vecnormalize.pkl``) and ``state.json``. It contains the learning of whole rollouts:
+steps of an interrupted rollout are repeated. No random state is saved: a resumed run draws from its
+seed and the step (:func:`~aisim_gym.policies.rl.training_envs.env_seed`).
 """
 
 import json
@@ -23,13 +22,13 @@ KEPT = 2
 
 
 class TrainingState(NamedTuple):
-    """Where a run is.
+    """Progress of a run.
 
     Attributes:
-        steps: Environment steps learned from.
-        best_reward: Best mean reward of a validation so far, None before the first.
-        best_steps: Steps that the best learner had learned from.
-        wall_s: Time spent in training.
+        steps: Environment steps used for learning.
+        best_reward: Best mean validation reward so far, None before the first.
+        best_steps: Steps used by the best learner.
+        wall_s: Training time in seconds.
     """
 
     steps: int = 0
@@ -41,13 +40,13 @@ class TrainingState(NamedTuple):
 def save_checkpoint(
     folder: Path, name: str, model: "OnPolicyAlgorithm", state: TrainingState
 ) -> Path:
-    """Write a checkpoint; it appears complete, under its name, or not at all.
+    """Write a checkpoint atomically.
 
     Args:
-        folder: Of all checkpoints of the run.
-        name: Of this one; an older one of that name is replaced.
+        folder: Folder of all checkpoints of the run.
+        name: Name of the checkpoint; an older one of that name is replaced.
         model: Learner, in an environment with VecNormalize.
-        state: Its ``steps`` are written into the learner.
+        state: Progress; ``steps`` are written to the learner.
 
     Returns:
         The checkpoint's folder.
@@ -68,14 +67,14 @@ def save_checkpoint(
 
 
 def read_state(checkpoint: Path) -> TrainingState:
-    """Return where a run was at a checkpoint."""
+    """Return the progress of a run at a checkpoint."""
     return TrainingState(**json.loads((checkpoint / STATE).read_text("utf-8")))
 
 
 def load_learner(
     checkpoint: Path, learner: "type[OnPolicyAlgorithm]", envs: "VecEnv"
 ) -> "OnPolicyAlgorithm":
-    """Return the learner of a checkpoint, in ``envs`` with the statistics of the checkpoint.
+    """Return the learner of a checkpoint in ``envs``, normalised with its statistics.
 
     Args:
         checkpoint: Folder.
@@ -97,13 +96,13 @@ def latest_checkpoint(folder: Path) -> Path:
     found = _by_steps(folder)
     if not found:
         raise FileNotFoundError(
-            f"{folder}: no checkpoint; the run ended before its first one, start it anew"
+            f"{folder}: no checkpoint; the run ended before its first one, start a new run"
         )
     return found[-1]
 
 
 def remove_old_checkpoints(folder: Path) -> None:
-    """Remove all but the last few."""
+    """Remove all but the latest checkpoints."""
     for old in _by_steps(folder)[:-KEPT]:
         shutil.rmtree(old)
 

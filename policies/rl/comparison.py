@@ -1,4 +1,4 @@
-"""The comparison of policies as a table, a summary and rows of a CSV file."""
+"""Comparison of policies as a table, a summary and a CSV file."""
 
 import bisect
 import csv
@@ -24,7 +24,7 @@ from aisim_gym.policies.rl.static_frontier import (
 from aisim_gym.report.atomic_file import replace_file
 
 ENOUGH_SEEDS = 5
-"""Training seeds from which on a comparison is called calibrated (env-checklist.md 33)."""
+"""Minimum training seeds of a calibrated comparison (env-checklist.md 33)."""
 
 COLUMNS = {
     "goodput_rps": "good req/s",
@@ -42,8 +42,8 @@ class Comparison(NamedTuple):
     Attributes:
         learned: Learned policies by name, one per training seed.
         baselines: Planners by name.
-        fixed: Every fixed fleet; empty if none was asked for.
-        doubts: Why the comparison is not calibrated; empty if it is.
+        fixed: Every fixed fleet; empty if not requested.
+        doubts: Reasons why the comparison is not calibrated; empty if it is.
     """
 
     learned: dict[str, list[EpisodeMetrics]]
@@ -53,7 +53,7 @@ class Comparison(NamedTuple):
 
     @property
     def label(self) -> str:
-        """Return ``uncalibrated: …`` with the doubts, or nothing."""
+        """Return ``uncalibrated: …`` with the doubts, or an empty string."""
         return f"uncalibrated: {'; '.join(self.doubts)}" if self.doubts else ""
 
     def frontier(self) -> list[FrontierPoint]:
@@ -61,7 +61,7 @@ class Comparison(NamedTuple):
         return frontier(self.fixed)
 
     def advantage(self) -> Advantage:
-        """Return by how much the learned policies beat fixed fleets of the same GPU-hours."""
+        """Return the advantage of the learned policies over fixed fleets of the same GPU-hours."""
         return advantage(list(self.learned.values()), self.fixed)
 
     def everything(self) -> dict[str, list[EpisodeMetrics]]:
@@ -70,10 +70,10 @@ class Comparison(NamedTuple):
         return {**self.learned, **self.baselines, **fixed}
 
     def shown(self) -> dict[str, list[EpisodeMetrics]]:
-        """Return the results of the table: of the fixed fleets the best of the sizes in question.
+        """Return the results of the table, with the best fixed fleets of the relevant sizes.
 
-        Those are the ones that cost next less and next more than the learned policies, and all in
-        between.
+        These are the sizes just cheaper and just more expensive than the learned policies, and all
+        in between.
         """
         shown = {**self.learned, **self.baselines}
         if self.fixed:
@@ -87,7 +87,7 @@ class Comparison(NamedTuple):
 
 
 def doubts_about(num_seeds: int, untuned: Sequence[str]) -> list[str]:
-    """Return why a comparison is not calibrated (field case F65).
+    """Return the reasons why a comparison is not calibrated (field case F65).
 
     Args:
         num_seeds: Training seeds of the learned policy.
@@ -103,7 +103,7 @@ def doubts_about(num_seeds: int, untuned: Sequence[str]) -> list[str]:
 
 
 def comparison_table(comparison: Comparison, title: str) -> Table:
-    """Return the means of the policies in question, below each its 95 % interval."""
+    """Return a table of the means of the relevant policies, each with its 95 % interval below."""
     caption = comparison.label or None
     table = Table(title=title, caption=caption, box=SIMPLE_HEAD, padding=(0, 0, 0, 1))
     table.add_column("policy", min_width=10)
@@ -115,7 +115,7 @@ def comparison_table(comparison: Comparison, title: str) -> Table:
 
 
 def advantage_lines(comparison: Comparison) -> list[str]:
-    """Return the comparison with fixed fleets of the same GPU-hours in sentences."""
+    """Return text lines that compare policies with fixed fleets of the same GPU-hours."""
     found, points = comparison.advantage(), comparison.frontier()
     lines = []
     for (name, episodes), gain in zip(comparison.learned.items(), found.per_seed, strict=True):
@@ -164,7 +164,7 @@ def comparison_summary(comparison: Comparison) -> dict[str, Any]:
 
 
 def write_episodes(comparison: Comparison, path: Path) -> None:
-    """Write a row per policy and episode; every fixed fleet is among them."""
+    """Write a row per policy and episode, including every fixed fleet."""
     with replace_file(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(("policy", "episode", *EpisodeMetrics._fields))

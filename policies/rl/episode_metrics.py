@@ -1,4 +1,4 @@
-"""What an episode came to, read from the ``info`` of its last step (policies.md §18.3)."""
+"""Results of an episode, read from the ``info`` of its last step (policies.md §18.3)."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -13,12 +13,13 @@ class EpisodeMetrics(NamedTuple):
         duration_s: Simulated time.
         arrived: Requests that arrived.
         good: Requests that completed within their limits.
-        violations: Requests that arrived and are not good, unfinished ones included.
+        violations: Requests that arrived and are not good, including unfinished ones.
         goodput_rps: Good requests per second.
         attainment_frac: Share of the requests that are good; 1 if none arrived.
-        gpu_hours: GPU time paid for.
-        mean_gpus: GPUs paid for, on average.
-        cost: GPU-hours per 1,000 good requests; an episode without a good one counts as one.
+        gpu_hours: Paid GPU time.
+        mean_gpus: Mean number of paid GPUs.
+        cost: GPU-hours per 1,000 good requests; an episode without good requests counts as having
+            one.
     """
 
     reward: float
@@ -35,12 +36,12 @@ class EpisodeMetrics(NamedTuple):
 
     @classmethod
     def of(cls, reward: float, num_steps: int, info: Mapping[str, Any]) -> "EpisodeMetrics":
-        """Return the results of an episode; one without requests takes no time, its rates are 0.
+        """Return the results of an episode; rates are 0 if it ends at time 0.
 
         Args:
             reward: Sum of all rewards.
             num_steps: Steps taken.
-            info: Of the last step, as the environments document it.
+            info: Info of the last step, as documented by the environments.
         """
         duration_s, gpu_hours = float(info["now_s"]), float(info["total_gpu_hours"])
         arrived, good = int(info["total_arrived"]), int(info["total_good"])
@@ -67,4 +68,4 @@ SERVING_METRICS = (
     "violations",
     "mean_gpus",
 )
-"""What TensorBoard shows as ``serving/<name>``."""
+"""Metrics that TensorBoard shows as ``serving/<name>``."""

@@ -1,7 +1,7 @@
-"""Policies on the same episodes: learned ones, planners, and every fixed fleet.
+"""Evaluate learned policies, planners and fixed fleets on the same episodes.
 
-Fixed fleets have their size from the first moment, so they are neither charged for starting nor
-late; the others start with the fleet of the environment.
+Fixed fleets have their size from the start, so they have no startup cost or delay; all others start
+with the initial fleet of the environment.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -25,8 +25,8 @@ class StaticFleet(NamedTuple):
     """Workers that never change.
 
     Attributes:
-        workers: Of each pool, prefill first.
-        gpus: All together.
+        workers: Workers of each pool, prefill first.
+        gpus: Total GPUs.
     """
 
     workers: tuple[int, ...]
@@ -34,7 +34,7 @@ class StaticFleet(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return what the fleet is called: ``2+6``."""
+        """Return the name of the fleet, such as ``2+6``."""
         return "+".join(map(str, self.workers))
 
 
@@ -42,12 +42,12 @@ class LearnedActor:
     """A learned policy in an environment."""
 
     def __init__(self, env: ScalingEnv, policy: LearnedPolicy) -> None:
-        """Let ``policy`` act in ``env``."""
+        """Create an actor of ``policy`` in ``env``."""
         self._env = env
         self._policy = policy
 
     def reset(self, seed: int | None = None) -> None:
-        """Begin an episode; the policy draws nothing."""
+        """Start an episode; the policy is deterministic."""
         self._policy.reset()
 
     def act(self, observation: Any) -> Any:
@@ -62,12 +62,12 @@ def evaluate(
     episodes: EpisodeSet,
     options: Mapping[str, Any] | None = None,
 ) -> list[EpisodeMetrics]:
-    """Return the results of an actor, episode by episode.
+    """Return the results of an actor per episode.
 
     Args:
-        env: Made for this set of episodes.
-        actor: Who chooses the actions.
-        episodes: Which ones.
+        env: Environment of this set of episodes.
+        actor: Chooses the actions.
+        episodes: Set of episodes.
         options: Further options of every ``reset()``.
     """
     results = []
@@ -83,9 +83,9 @@ def evaluate_static_fleets(
     """Return the results of every fixed fleet within the limits of an environment.
 
     Args:
-        env: Made for this set of episodes.
-        episodes: Which ones.
-        told: Called with the fleets done and the fleets there are.
+        env: Environment of this set of episodes.
+        episodes: Set of episodes.
+        told: Called with the number of finished fleets and the total.
     """
     scaling_env = unwrap(env)
     fleets = list(static_fleets(scaling_env))
@@ -114,7 +114,7 @@ def static_fleets(env: ScalingEnv) -> Iterator[StaticFleet]:
 
 
 def static_planner(fleet: StaticFleet) -> StaticPolicy:
-    """Return the planner that keeps a fleet as it is."""
+    """Return the planner that keeps a fleet unchanged."""
     if len(fleet.workers) == 1:
         return StaticPolicy(replicas=fleet.workers[0])
     return StaticPolicy(prefill=fleet.workers[0], decode=fleet.workers[1])

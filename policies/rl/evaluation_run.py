@@ -1,4 +1,4 @@
-"""An evaluation: policies and baselines on held-out episodes."""
+"""Evaluate policies and baselines on held-out episodes."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,11 +16,11 @@ from aisim_gym.policies.rl.training_config import EpisodeSet
 from aisim_gym.spec.wording import closest
 
 ALL_FIXED = "static"
-"""Baseline name that stands for every fixed fleet within the limits."""
+"""Baseline name for all fixed fleets within the limits."""
 
 
 def seeds_in(path: Path) -> list[Path]:
-    """Return the training seeds in the folder of a configuration, in order; else the path alone."""
+    """Return the sorted training seeds in the folder of a configuration, or the path itself."""
     folders = path.expanduser().glob("seed-*")
     seeds = sorted(folders, key=lambda folder: (len(folder.name), folder.name))
     return seeds or [path]
@@ -29,12 +29,12 @@ def seeds_in(path: Path) -> list[Path]:
 def choose_episodes(
     policies: Sequence[LearnedPolicy], split: str, num_episodes: int | None
 ) -> EpisodeSet:
-    """Return the set of episodes that policies are compared on.
+    """Return the set of episodes for comparing policies.
 
     Args:
-        policies: They must agree on environment and set: they are training seeds of one thing.
+        policies: Training seeds of one configuration; environment and set must agree.
         split: Name of the set.
-        num_episodes: How many of it, None for as many as it says.
+        num_episodes: Number of episodes, None for all of the set.
 
     Raises:
         ValueError: If the split is unknown, the policies differ, or there are too few episodes.
@@ -68,13 +68,13 @@ def compare(
 
     Args:
         policies: Training seeds of one configuration.
-        episodes: What they play.
-        baselines: Names of planners, which run with their default parameters; ``static`` stands
-            for every fixed fleet within the limits.
-        told: Called with what is played, how much of it is done and how much there is.
+        episodes: Set of episodes.
+        baselines: Names of planners, which run with their default parameters; ``static`` means
+            every fixed fleet within the limits.
+        told: Called with the name of the current item, the amount done and the total.
 
     Raises:
-        ValueError: If a baseline is unknown or two policies are the same.
+        ValueError: If a baseline is unknown or a policy is duplicated.
     """
     names = [row_name(policy) for policy in policies]
     if len(set(names)) < len(names):
@@ -99,16 +99,16 @@ def compare(
 
 
 def row_name(policy: LearnedPolicy) -> str:
-    """Return what one of several training seeds is called in tables."""
+    """Return the name of a training seed in tables."""
     return f"{policy.description.algorithm} seed {policy.description.training['seed']}"
 
 
 def policy_name(policy: LearnedPolicy) -> str:
-    """Return what a policy is called in messages."""
+    """Return the name of a policy in messages."""
     training = policy.description.training
     return f"{training['name']} seed {training['seed']}"
 
 
 def default_folder(policies: Sequence[LearnedPolicy], split: str) -> Path:
-    """Return where an evaluation goes if nobody says."""
+    """Return the default output folder of an evaluation."""
     return Path("runs") / "evaluation" / f"{policies[0].description.training['name']}-{split}"

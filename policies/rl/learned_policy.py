@@ -1,4 +1,4 @@
-"""A trained policy at work in an environment's loop.
+"""Load a trained policy and use it in an environment.
 
 policy = load_policy("runs/chat-diurnal-ppo/seed-1")
 env = policy.make_env()
@@ -38,18 +38,17 @@ States = tuple[NDArray[Any], ...] | None
 def load_policy(
     path: str | os.PathLike[str], env: gymnasium.Env[Any, Any] | None = None
 ) -> "LearnedPolicy":
-    """Return the policy in a bundle; nothing but the bundle is read, nothing downloaded.
+    """Return the policy of a bundle; only the bundle is read, and nothing is downloaded.
 
     Args:
         path: Folder or zip file of a bundle, or the folder of a training run.
-        env: What it is to act in; None makes the environment of its training.
+        env: Environment to act in; None makes the environment of its training.
 
     Raises:
-        FileNotFoundError: If something is missing, statistics of observations included.
+        FileNotFoundError: If a file is missing, including statistics of observations.
         ImportError: If the extra ``rl`` is not installed.
         SpecError: If the bundle's description is not valid.
-        ValueError: If the environment is not of the version, or has not the spaces, that the policy
-            was trained with.
+        ValueError: If version or spaces of the environment differ from those of the training.
     """
     bundle = read_bundle(Path(path).expanduser())
     check_version(bundle)
@@ -68,11 +67,11 @@ def load_policy(
 
 
 class LearnedPolicy:
-    """A network with all it needs to act; it does not learn any more.
+    """A trained network with everything needed to act, for inference only.
 
     Attributes:
-        description: Of its bundle.
-        is_maskable: Whether :meth:`act` wants the environment's ``action_masks()``.
+        description: Description of its bundle.
+        is_maskable: Whether :meth:`act` needs the environment's ``action_masks()``.
     """
 
     def __init__(
@@ -81,7 +80,7 @@ class LearnedPolicy:
         network: "ActorCriticPolicy",
         statistics: Statistics | None,
     ) -> None:
-        """Put a policy together; :func:`load_policy` does so from a bundle."""
+        """Create a policy; use :func:`load_policy` for bundles."""
         self.description = description
         self.is_maskable = description.algorithm == MASKABLE
         self._network = network
@@ -89,7 +88,7 @@ class LearnedPolicy:
         self.reset()
 
     def reset(self) -> None:
-        """Begin an episode: a recurrent policy forgets what it saw."""
+        """Start an episode, which clears the state of a recurrent policy."""
         self._states: States = None
         self._is_first = True
 
@@ -99,9 +98,9 @@ class LearnedPolicy:
         """Return the most likely action.
 
         Args:
-            observation: As the environment gives it, not normalised.
-            action_masks: What ``env.unwrapped.action_masks()`` returns, for a maskable policy;
-                None allows everything.
+            observation: Observation of the environment, not normalised.
+            action_masks: Result of ``env.unwrapped.action_masks()``, for a maskable policy; None
+                allows all actions.
         """
         is_first = np.array([self._is_first])
         action, self._states = self.predict(
@@ -118,14 +117,14 @@ class LearnedPolicy:
         deterministic: bool = True,
         action_masks: NDArray[np.bool_] | None = None,
     ) -> tuple[NDArray[Any], States]:
-        """Return actions and states: the interface of Stable-Baselines3, for its evaluators.
+        """Return actions and states, with the interface of Stable-Baselines3.
 
         Args:
-            observation: Array with one or several, not normalised.
-            state: Of a recurrent policy, from the previous call.
-            episode_start: Whether each observation begins an episode.
+            observation: One or several observations, not normalised.
+            state: State of a recurrent policy, from the previous call.
+            episode_start: Whether each observation starts an episode.
             deterministic: False draws from the policy's distribution.
-            action_masks: For a maskable policy.
+            action_masks: Masks for a maskable policy.
         """
         if self._statistics is not None:
             observation = self._statistics.normalize(observation)
@@ -139,19 +138,19 @@ class LearnedPolicy:
         )
 
     def make_env(self, **overrides: Any) -> gymnasium.Env[Any, Any]:
-        """Return a new environment like that of the training, apart from ``overrides``."""
+        """Return a new environment with the arguments of the training, apart from ``overrides``."""
         return bundle_env(self.description, overrides)
 
 
 def bundle_env(
     description: BundleDescription, overrides: Mapping[str, Any]
 ) -> gymnasium.Env[Any, Any]:
-    """Return a new environment like that of the training, apart from ``overrides``."""
+    """Return a new environment with the arguments of the training, apart from ``overrides``."""
     return make_env(description.env.id, env_arguments(description.env, overrides))
 
 
 def check_version(bundle: PolicyBundle) -> None:
-    """Refuse a bundle whose environment is not installed in its version.
+    """Raise if the environment version of a bundle is not installed.
 
     Raises:
         ValueError: If the id is not registered.
@@ -171,10 +170,10 @@ def check_version(bundle: PolicyBundle) -> None:
 
 
 def check_env(bundle: PolicyBundle, env: gymnasium.Env[Any, Any]) -> None:
-    """Refuse an environment that a policy was not trained for.
+    """Raise if an environment does not match the training of a policy.
 
     Raises:
-        ValueError: If its id with version or its spaces are others.
+        ValueError: If its versioned id or its spaces differ.
     """
     wanted = bundle.description
     if env.spec is None or env.spec.id.rpartition(":")[2] != wanted.env.id:

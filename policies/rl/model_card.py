@@ -1,14 +1,14 @@
-"""The model card of a trained policy: what it is, how to use it, what it reached, its limits."""
+"""The model card of a trained policy: description, usage, results and limits."""
 
 import json
 
 from aisim_gym.policies.rl.policy_bundle import BundleDescription
 
 LIMITS = """\
-* It is a result for one simulated fleet and one kind of traffic. What it does under other traffic,
-  on another fleet or with other limits was not measured; on a real fleet it was never run.
-* It sees only what the observation shows and acts once per tick.
-* Results hold for the versions below; another environment version is refused when it is loaded."""
+* It is a result for one simulated fleet and one kind of traffic. Its behaviour under other traffic,
+  on another fleet or with other limits is not measured; it has never run on a real fleet.
+* It sees only the observation and acts once per tick.
+* Results hold for the versions below; loading fails for another environment version."""
 
 
 def model_card(description: BundleDescription) -> str:

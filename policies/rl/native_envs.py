@@ -1,8 +1,7 @@
-"""The vector environments of this package as Stable-Baselines3 wants them: replays in threads.
+"""Adapt the vector environments of this package to Stable-Baselines3, with replays in threads.
 
-What Stable-Baselines3 gets is what its DummyVecEnv of monitored environments gives it, number by
-number: seeds, rewards in float32, ``terminal_observation``, ``TimeLimit.truncated`` and
-``episode``.
+The results equal those of a DummyVecEnv of monitored environments in every number: seeds, rewards
+in float32, ``terminal_observation``, ``TimeLimit.truncated`` and ``episode``.
 """
 
 import time
@@ -22,16 +21,16 @@ if TYPE_CHECKING:
 
 
 def make_native_envs(env_id: str, kwargs: Mapping[str, Any], num_envs: int) -> "VecEnv":
-    """Return environments that are stepped side by side in threads, monitored.
+    """Return monitored environments that are stepped in parallel threads.
 
     Args:
         env_id: Registered id.
         kwargs: Arguments of ``make()``.
-        num_envs: How many, >= 1.
+        num_envs: Number of environments, >= 1.
 
     Raises:
-        TypeError: If the id has no vector environment of this package.
-        ValueError: Whatever the environment raises for its arguments.
+        TypeError: If the id has no vector environment in this package.
+        ValueError: If the environment rejects its arguments.
     """
     entry_point = gymnasium.spec(env_id).vector_entry_point
     maker = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
@@ -51,7 +50,7 @@ def make_native_envs(env_id: str, kwargs: Mapping[str, Any], num_envs: int) -> "
 
 
 def as_vec_env(envs: ScalingVectorEnv) -> "VecEnv":
-    """Return a vector environment, in mode SameStep, with the interface of Stable-Baselines3."""
+    """Return a vector environment in mode SameStep with the interface of Stable-Baselines3."""
     from stable_baselines3.common.vec_env import VecEnv
 
     class NativeVecEnv(VecEnv):
@@ -61,7 +60,7 @@ def as_vec_env(envs: ScalingVectorEnv) -> "VecEnv":
             super().__init__(envs.num_envs, envs.single_observation_space, envs.single_action_space)
 
         def reset(self) -> Any:
-            """Begin an episode in every environment, with the seeds of ``seed()``."""
+            """Start an episode in every environment, with the seeds of ``seed()``."""
             first = self._options[0]
             if any(options != first for options in self._options):
                 raise ValueError("options: expected the same for every environment")
@@ -84,7 +83,7 @@ def as_vec_env(envs: ScalingVectorEnv) -> "VecEnv":
             dones = terminated | truncated
             over = np.flatnonzero(dones).tolist()
             for i in over:
-                # After an end the vector environment's info is that of the next episode.
+                # After an end the vector environment's info belongs to the next episode.
                 self.reset_infos[i], infos[i] = infos[i], endings[i]
                 infos[i]["terminal_observation"] = final_obs[i]
                 infos[i]["episode"] = self._episodes.result(i)
@@ -112,7 +111,7 @@ def as_vec_env(envs: ScalingVectorEnv) -> "VecEnv":
             ]
 
         def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
-            """Return that none is; episodes are counted as by Monitor all the same."""
+            """Return all false; episodes are counted as by Monitor nevertheless."""
             return [False for _ in self._chosen(indices)]
 
         def get_images(self) -> list[Any]:
@@ -125,16 +124,16 @@ def as_vec_env(envs: ScalingVectorEnv) -> "VecEnv":
 
 
 class EpisodeSums:
-    """Reward and length of the episodes under way, as Monitor tells them."""
+    """Reward and length of running episodes, as reported by Monitor."""
 
     def __init__(self, num_envs: int) -> None:
-        """Count from nothing."""
+        """Create sums of zero."""
         self._rewards = np.zeros(num_envs, np.float64)
         self._num_steps = np.zeros(num_envs, np.int64)
         self._started_s = time.monotonic()
 
     def begin(self, which: Sequence[int]) -> None:
-        """Forget the last episode of some environments."""
+        """Reset the sums of some environments."""
         chosen = list(which)
         self._rewards[chosen], self._num_steps[chosen] = 0.0, 0
 
@@ -144,7 +143,7 @@ class EpisodeSums:
         self._num_steps += 1
 
     def result(self, i: int) -> dict[str, Any]:
-        """Return the sum of the rewards, the steps and the seconds since the beginning of all."""
+        """Return the sum of rewards, the steps and the seconds since the start of all episodes."""
         return {
             "r": round(float(self._rewards[i]), 6),
             "l": int(self._num_steps[i]),
@@ -153,10 +152,10 @@ class EpisodeSums:
 
 
 def split_infos(infos: Mapping[str, Any], num_envs: int) -> list[dict[str, Any]]:
-    """Return the info of each environment from what Gymnasium made of all.
+    """Return the info of each environment from Gymnasium's merged info.
 
-    There every key has an array with an entry per environment, and ``_<key>`` says which of the
-    entries are meant.
+    In the merged info every key has an array with an entry per environment, and ``_<key>`` marks
+    the valid entries.
     """
     split: list[dict[str, Any]] = [{} for _ in range(num_envs)]
     for key, values in infos.items():

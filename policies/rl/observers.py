@@ -1,7 +1,7 @@
-"""What watches a training run: the log of its episodes, its checkpoints, interruptions, a bar.
+"""Observers of a training run: episode log, checkpoints, interruptions and progress bar.
 
-An observer is told when a rollout begins and after every step; False from ``on_step`` ends the run.
-:func:`as_callback` lets Stable-Baselines3 tell one.
+An observer is called when a rollout begins and after every step; False from ``on_step`` ends the
+run. :func:`as_callback` adapts one to Stable-Baselines3.
 """
 
 import signal
@@ -32,14 +32,14 @@ BEST = "best"
 
 
 class TrainingObserver(Protocol):
-    """Watches a training run."""
+    """Interface of observers of a training run."""
 
     def on_rollout_start(self, model: "OnPolicyAlgorithm") -> None:
-        """Take note that everything so far is learned and a rollout begins."""
+        """Handle the start of a rollout; all previous steps have been learned."""
         ...
 
     def on_step(self, model: "OnPolicyAlgorithm", step: Mapping[str, Any]) -> bool:
-        """Take note of a step.
+        """Handle a step.
 
         Args:
             model: The learner.
@@ -52,7 +52,7 @@ class TrainingObserver(Protocol):
 
 
 def as_callback(observer: TrainingObserver) -> "BaseCallback":
-    """Return a callback of Stable-Baselines3 that tells ``observer``."""
+    """Return a callback of Stable-Baselines3 that calls ``observer``."""
     from stable_baselines3.common.callbacks import BaseCallback
 
     class ObserverCallback(BaseCallback):
@@ -66,14 +66,14 @@ def as_callback(observer: TrainingObserver) -> "BaseCallback":
 
 
 class EpisodeLog:
-    """Writes every finished episode to a CSV file and its means to TensorBoard.
+    """Writes every finished episode to a CSV file and means to TensorBoard.
 
-    The names there are ``serving/<metric>``, see
+    TensorBoard names are ``serving/<metric>``, see
     :data:`~aisim_gym.policies.rl.episode_metrics.SERVING_METRICS`.
     """
 
     def __init__(self, path: Path, from_steps: int = 0) -> None:
-        """Go on with a file from a step, or begin it."""
+        """Continue a file from a step, or create it."""
         self._path = path
         start_rows(path, EPISODE_COLUMNS, from_steps)
 
@@ -94,10 +94,10 @@ class EpisodeLog:
 
 
 class Checkpoints:
-    """Saves the run every so many steps, and the best learner after a validation.
+    """Saves the run at regular intervals, and the best learner after a validation.
 
     Attributes:
-        state: Where the run is; its ``steps`` are those learned from.
+        state: Progress of the run; ``steps`` counts learned steps.
     """
 
     def __init__(self, folder: Path, every_steps: int, state: TrainingState) -> None:
@@ -110,13 +110,13 @@ class Checkpoints:
         self._started_s = time.monotonic()
 
     def on_rollout_start(self, model: "OnPolicyAlgorithm") -> None:
-        """Save the run if it is time."""
+        """Save the run if due."""
         self._note(model)
         if self.state.steps - self._saved_steps >= self._every_steps:
             self.save(model)
 
     def on_step(self, model: "OnPolicyAlgorithm", step: Mapping[str, Any]) -> bool:
-        """Do nothing: within a rollout there is nothing new to save."""
+        """Do nothing, as nothing is learned within a rollout."""
         return True
 
     def finish(self, model: "OnPolicyAlgorithm") -> Path:
@@ -125,7 +125,7 @@ class Checkpoints:
         return self.save(model)
 
     def save(self, model: "OnPolicyAlgorithm") -> Path:
-        """Save what was learned up to the beginning of this rollout."""
+        """Save the learner as of the start of this rollout."""
         path = save_checkpoint(self._folder, checkpoint_name(self.state.steps), model, self.state)
         remove_old_checkpoints(self._folder)
         self._saved_steps = self.state.steps
@@ -144,26 +144,26 @@ class Checkpoints:
 
 
 class Interruption:
-    """Ends the training after Ctrl-C or SIGTERM, with everything learned so far at hand.
+    """Ends the training after Ctrl-C or SIGTERM without losing learned steps.
 
     Attributes:
-        signal_name: Of the signal that came, None before.
+        signal_name: Name of the received signal, None before.
     """
 
     def __init__(self) -> None:
-        """Begin without a signal."""
+        """Create it without a signal."""
         self.signal_name: str | None = None
 
     def on_rollout_start(self, model: "OnPolicyAlgorithm") -> None:
         """Do nothing."""
 
     def on_step(self, model: "OnPolicyAlgorithm", step: Mapping[str, Any]) -> bool:
-        """Return whether to go on."""
+        """Return whether to continue."""
         return self.signal_name is None
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Take signals until the end of the block; a second one acts as it did before."""
+        """Handle signals until the end of the block; a second signal has its previous effect."""
         before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
         def take(number: int, frame: FrameType | None) -> None:
@@ -197,6 +197,6 @@ class ProgressBar:
             self._bars.update(self._task, detail=f"reward {mean:.2f}")
 
     def on_step(self, model: "OnPolicyAlgorithm", step: Mapping[str, Any]) -> bool:
-        """Move the bar."""
+        """Advance the bar."""
         self._bars.update(self._task, completed=model.num_timesteps)
         return True

@@ -1,15 +1,14 @@
-"""A trained policy as a folder or zip file that says all that is needed to use it.
+"""A trained policy as a self-contained folder or zip file.
 
-=================== ========================================================================
-file                holds
-=================== ========================================================================
-``policy.json``     :class:`BundleDescription`: environment, spaces, network, versions, results
-``weights.npz``     the network, array by array
-``statistics.npz``  mean and variance of each observation entry, if observations are normalised
-``README.md``       the model card
-=================== ========================================================================
+=================== ======================================================================== file
+contents ===================
+======================================================================== ``policy.json``
+:class:`BundleDescription`: environment, spaces, network, versions, results ``weights.npz``     the
+network, array by array ``statistics.npz``  mean and variance of each observation entry, if
+observations are normalised ``README.md``       the model card ===================
+========================================================================
 
-Nothing in it is a pickle, so loading a bundle runs none of its author's code.
+It contains no pickles, so loading a bundle runs no code of its author.
 """
 
 import io
@@ -40,25 +39,25 @@ Arrays = dict[str, NDArray[Any]]
 
 
 class BundleDescription(SpecModel):
-    """``policy.json``."""
+    """Contents of ``policy.json``."""
 
-    format: Integer = Field(default=FORMAT, description="Of the bundle")
-    algorithm: AlgorithmName = Field(description="What learned it")
+    format: Integer = Field(default=FORMAT, description="Version of the bundle format")
+    algorithm: AlgorithmName = Field(description="Learning algorithm")
     network: Network = Field(description="Its layers")
-    env: EnvConfig = Field(description="What it was trained in")
+    env: EnvConfig = Field(description="Training environment")
     observation_space: dict[str, Any] = Field(description="As of describe_space()")
     action_space: dict[str, Any] = Field(description="As of describe_space()")
-    is_normalized: Flag = Field(description="Whether statistics.npz belongs to it")
-    splits: dict[str, EpisodeSet] = Field(description="Sets of episodes to evaluate it on")
+    is_normalized: Flag = Field(description="Whether the bundle has statistics.npz")
+    splits: dict[str, EpisodeSet] = Field(description="Sets of episodes for evaluation")
     training: dict[str, Any] = Field(
         description="Name, seed, steps, best_steps, config_sha256, commit, is_dirty"
     )
-    versions: dict[str, str] = Field(description="Of the libraries at training")
+    versions: dict[str, str] = Field(description="Library versions at training")
     evaluation: dict[str, Any] = Field(description="split, episodes and mean of each metric")
 
 
 class Statistics(NamedTuple):
-    """Running statistics of observations, as VecNormalize had them at the end.
+    """Final running statistics of observations from VecNormalize.
 
     Attributes:
         mean: Shape of an observation.
@@ -73,20 +72,20 @@ class Statistics(NamedTuple):
     clip: float
 
     def normalize(self, observation: NDArray[Any]) -> NDArray[np.float32]:
-        """Return observations as the network wants them, bit for bit as VecNormalize does."""
+        """Return normalised observations, bit for bit as VecNormalize does."""
         scaled = (observation - self.mean) / np.sqrt(self.var + self.epsilon)
         normalized: NDArray[np.float32] = np.clip(scaled, -self.clip, self.clip).astype(np.float32)
         return normalized
 
 
 class PolicyBundle(NamedTuple):
-    """What a bundle holds.
+    """Contents of a bundle.
 
     Attributes:
         description: ``policy.json``.
         weights: Arrays of the network by name.
         statistics: None if observations are not normalised.
-        source: Where it came from, for messages.
+        source: Origin, for messages.
     """
 
     description: BundleDescription
@@ -96,7 +95,7 @@ class PolicyBundle(NamedTuple):
 
 
 def learner_arrays(model: "OnPolicyAlgorithm") -> tuple[Arrays, Statistics | None]:
-    """Return the weights of a learner and its statistics, None if it does without."""
+    """Return the weights of a learner and its statistics, None if it has none."""
     weights = {name: value.numpy() for name, value in model.policy.state_dict().items()}
     envs = model.get_vec_normalize_env()
     if envs is None or not envs.norm_obs:
@@ -106,12 +105,12 @@ def learner_arrays(model: "OnPolicyAlgorithm") -> tuple[Arrays, Statistics | Non
 
 
 def save_bundle(bundle: PolicyBundle, card: str, folder: Path) -> Path:
-    """Write a bundle; the folder appears complete or not at all.
+    """Write a bundle atomically.
 
     Args:
-        bundle: What to write.
+        bundle: Bundle to write.
         card: Text of the model card.
-        folder: Where to; replaced if it exists. Zip its content to have it in one file.
+        folder: Destination; replaced if it exists. Its content can be zipped.
     """
     with replace_folder(folder) as temporary:
         text = json.dumps(bundle.description.model_dump(mode="json"), indent=2, allow_nan=False)
@@ -124,12 +123,12 @@ def save_bundle(bundle: PolicyBundle, card: str, folder: Path) -> Path:
 
 
 def read_bundle(path: Path) -> PolicyBundle:
-    """Read a bundle: its folder, a zip of the folder's content, or the run that made it.
+    """Read a bundle from its folder, a zip of the folder's content, or the folder of its run.
 
     Raises:
-        FileNotFoundError: If something is missing.
+        FileNotFoundError: If a file is missing.
         SpecError: If ``policy.json`` is not valid.
-        ValueError: If the bundle is of another format.
+        ValueError: If the bundle has another format.
     """
     if (path / "policy" / DESCRIPTION).is_file():
         path = path / "policy"
@@ -166,7 +165,7 @@ def describe_space(space: spaces.Space[Any]) -> dict[str, Any]:
     """Return a space as JSON values; equal spaces give equal descriptions.
 
     Raises:
-        ValueError: If it is of a kind that the learners here cannot use.
+        ValueError: If the learners here do not support the space.
     """
     if isinstance(space, spaces.Box):
         low, high = space.low.tolist(), space.high.tolist()
@@ -179,7 +178,7 @@ def describe_space(space: spaces.Space[Any]) -> dict[str, Any]:
 
 
 def space_text(description: Mapping[str, Any]) -> str:
-    """Return a described space in a few words."""
+    """Return a short text for a described space."""
     if description["kind"] == "Box":
         return f"Box of shape {np.shape(description['low'])}"
     if description["kind"] == "Discrete":

@@ -1,6 +1,6 @@
-"""``manifest.json`` of a run folder: what was run, by what, from when to when.
+"""``manifest.json`` of a run folder: configuration, versions and times of a run.
 
-A manifest whose ``ended`` is null is that of a partial run.
+A null ``ended`` marks a partial run.
 """
 
 import json
@@ -22,12 +22,12 @@ LIBRARIES = ("gymnasium", "numba", "numpy", "sb3-contrib", "scipy", "stable-base
 
 
 def begin_manifest(folder: Path, content: Mapping[str, Any], source: Path) -> None:
-    """Write the manifest of a run that begins.
+    """Write the manifest of a new run.
 
     Args:
-        folder: Of the run.
-        content: What is special to the run, JSON values.
-        source: Folder whose commit is noted: that of the script.
+        folder: Folder of the run.
+        content: Values specific to the run, as JSON values.
+        source: Folder whose commit is recorded, usually that of the script.
     """
     manifest = {
         **content,
@@ -43,14 +43,14 @@ def begin_manifest(folder: Path, content: Mapping[str, Any], source: Path) -> No
 
 
 def resume_manifest(folder: Path, from_steps: int) -> None:
-    """Note that a run goes on."""
+    """Record that a run is resumed."""
     manifest = read_manifest(folder)
     manifest["resumed"].append({"at": _now(), "from_steps": from_steps, "command": sys.argv})
     write_json(folder / MANIFEST, {**manifest, "ended": None})
 
 
 def end_manifest(folder: Path) -> None:
-    """Note that a run is complete."""
+    """Record that a run is complete."""
     write_json(folder / MANIFEST, {**read_manifest(folder), "ended": _now()})
 
 
@@ -68,7 +68,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def library_versions() -> dict[str, str]:
-    """Return the versions that results depend on; packages that are absent are left out."""
+    """Return the versions that results depend on; missing packages are omitted."""
     versions = {"python": platform.python_version(), "aisim-gym": __version__}
     for name in LIBRARIES:
         try:
@@ -79,7 +79,7 @@ def library_versions() -> dict[str, str]:
 
 
 def source_version(folder: Path) -> dict[str, Any]:
-    """Return the commit of ``folder`` and whether files differ from it; null outside git."""
+    """Return the commit of ``folder`` and whether files differ from it; None outside git."""
     commit = _git(folder, "rev-parse", "HEAD")
     if commit is None:
         return {"commit": None, "is_dirty": None}
@@ -87,7 +87,7 @@ def source_version(folder: Path) -> dict[str, Any]:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write a JSON file; it appears complete or not at all."""
+    """Write a JSON file atomically."""
     with replace_file(path) as temporary:
         temporary.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", "utf-8")
 

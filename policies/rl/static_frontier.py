@@ -1,9 +1,9 @@
-"""Does a policy beat fixed fleets that cost as much? Measured on the same episodes, paired.
+"""Compare a policy with fixed fleets of equal cost, paired on the same episodes.
 
-The frontier: of all fixed fleets with the same number of GPUs the one with the most goodput, judged
-on the very episodes of the comparison, which favours the fixed fleets. Between two sizes it is
-linear in GPU-hours; below the smallest it falls to nothing at no GPU-hours; above the largest it
-stays. A policy's advantage is its mean goodput less that of the frontier at its mean GPU-hours.
+The frontier consists of the fixed fleet with the highest goodput for each number of GPUs, selected
+on the episodes of the comparison, which favours the fixed fleets. It is linear in GPU-hours between
+two sizes, falls to zero at zero GPU-hours below the smallest, and is constant above the largest. A
+policy's advantage is its mean goodput minus that of the frontier at its mean GPU-hours.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 
 
 class Interval(NamedTuple):
-    """A mean with the bounds of its 95 % bootstrap interval."""
+    """A mean and its 95 % bootstrap interval."""
 
     mean: float
     low: float
@@ -36,8 +36,8 @@ class FrontierPoint(NamedTuple):
 
     Attributes:
         fleet: Its workers.
-        gpu_hours: Mean per episode.
-        goodput_rps: Mean over the episodes.
+        gpu_hours: Mean GPU-hours per episode.
+        goodput_rps: Mean goodput over the episodes.
     """
 
     fleet: StaticFleet
@@ -97,10 +97,10 @@ def advantage(
     policies: Sequence[Sequence[EpisodeMetrics]],
     fixed: Mapping[StaticFleet, Sequence[EpisodeMetrics]],
 ) -> Advantage:
-    """Return by how much policies beat fixed fleets that cost as much.
+    """Return the advantage of policies over fixed fleets of equal cost.
 
     Args:
-        policies: Results of each training seed, episode by episode.
+        policies: Results of each training seed per episode.
         fixed: Results of the fixed fleets on the same episodes.
 
     Raises:
@@ -138,7 +138,7 @@ def mean_interval(values: Sequence[float]) -> Interval:
 
 
 def _interval(samples: tuple[NDArray[np.generic], ...], statistic: Callable[..., Any]) -> Interval:
-    """Return a statistic with its percentile interval; every sample is resampled by itself."""
+    """Return a statistic with its percentile interval; samples are resampled independently."""
     from scipy.stats import bootstrap
 
     for sample in samples:
@@ -164,13 +164,13 @@ def _means(outcomes: PolicyResults) -> tuple[Floats, Floats]:
 
 
 def _best_by_size(sizes: NDArray[np.int64], hours: Floats, goodput: Floats) -> NDArray[np.int64]:
-    """Return the fleet of each size with the most goodput, of equals the one that costs least."""
+    """Return the fleet of each size with the highest goodput; ties go to the cheapest."""
     order = np.lexsort((hours, -goodput, sizes))
     _, first = np.unique(sizes[order], return_index=True)
     return order[first]
 
 
 def _interpolate(at: float, hours: Floats, goodput: Floats) -> float:
-    """Return the goodput at ``at`` GPU-hours; no GPU-hours give none."""
+    """Return the goodput at ``at`` GPU-hours, 0 at zero GPU-hours."""
     order = np.argsort(hours)
     return float(np.interp(at, np.r_[0.0, hours[order]], np.r_[0.0, goodput[order]]))

@@ -8,12 +8,12 @@ from aisim_gym.report.atomic_file import replace_file
 
 
 def start_rows(path: Path, columns: Sequence[str], from_steps: int) -> None:
-    """Begin a file, or go on with it from a step.
+    """Create a file, or continue it from a step.
 
     Args:
         path: The file.
         columns: Names of its columns, ``steps`` first.
-        from_steps: Later rows are removed: they tell of a part that was lost and is played again.
+        from_steps: Later rows are removed, because their steps are repeated.
     """
     kept: list[list[str]] = []
     if from_steps > 0 and path.exists():

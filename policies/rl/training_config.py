@@ -1,4 +1,4 @@
-"""What a training run is: one TOML file, checked once, written out again in full.
+"""Configuration of a training run, read from a TOML file and checked once.
 
 A file needs ``name``, ``total_steps`` and ``[env] id``; everything else has a default. Examples:
 ``experiments/configs/``.
@@ -24,24 +24,24 @@ Fraction = Annotated[F64, Field(ge=0, le=1)]
 
 
 class EnvConfig(SpecModel):
-    """The environment that is trained in."""
+    """The training environment."""
 
     id: Text = Field(description="Registered id, such as aisim_gym/Disaggregated-v0")
     kwargs: dict[str, Any] = Field(default_factory=dict, description="Arguments of make()")
 
 
 class EpisodeSet(SpecModel):
-    """Episodes that every policy is evaluated on: always the same ones."""
+    """A fixed set of evaluation episodes."""
 
     kwargs: dict[str, Any] = Field(
         default_factory=dict, description="Arguments of make() that differ from [env.kwargs]"
     )
     episodes: Annotated[Integer, Field(ge=2)] = Field(
-        default=20, description="How many, >= 2: intervals need several"
+        default=20, description="Number of episodes, >= 2: intervals need several"
     )
     choose_by: Literal["seed", "episode"] = Field(
         default="seed",
-        description="How reset() is told which: seed=first + k, or options={'episode': first + k}",
+        description="Argument of reset(): seed=first + k, or options={'episode': first + k}",
     )
     first: Annotated[Integer, Field(ge=0)] = Field(
         default=0, description="Seed or number of the first episode, >= 0"
@@ -57,29 +57,29 @@ class Normalization(SpecModel):
 
 
 class Network(SpecModel):
-    """Layers of the actor, and of the critic, which has its own of the same sizes."""
+    """Layers of the actor and, separately, of the critic."""
 
     hidden: tuple[Positive, ...] = Field(default=(64, 64), description="Units of each layer")
     activation: Literal["tanh", "relu"] = Field(default="tanh", description="Between layers")
-    lstm_units: Positive = Field(default=64, description="Of the LSTM of recurrent_ppo")
+    lstm_units: Positive = Field(default=64, description="LSTM units of recurrent_ppo")
 
 
 class Hyperparameters(SpecModel):
-    """Of PPO; names and defaults as in Stable-Baselines3, apart from the schedule."""
+    """Hyperparameters of PPO, with names and defaults of Stable-Baselines3 except the schedule."""
 
     learning_rate: F64 = Field(default=3e-4, gt=0, description="Adam's step size, > 0")
     schedule: Literal["constant", "linear"] = Field(
-        default="constant", description="Of the learning rate; linear ends at 0"
+        default="constant", description="Schedule of the learning rate; linear ends at 0"
     )
     n_steps: Positive = Field(default=2048, description="Steps per environment and rollout")
     batch_size: Positive = Field(default=64, description="Steps per gradient update")
-    n_epochs: Positive = Field(default=10, description="Passes over a rollout")
+    n_epochs: Positive = Field(default=10, description="Epochs per rollout")
     gamma: Fraction = Field(default=0.99, description="Discount per step, 0..1")
-    gae_lambda: Fraction = Field(default=0.95, description="Of the advantage estimate, 0..1")
-    clip_range: F64 = Field(default=0.2, gt=0, description="Of the policy ratio, > 0")
+    gae_lambda: Fraction = Field(default=0.95, description="Lambda of the advantage estimate, 0..1")
+    clip_range: F64 = Field(default=0.2, gt=0, description="Clipping of the policy ratio, > 0")
     ent_coef: F64 = Field(default=0.0, ge=0, description="Weight of the entropy, >= 0")
     vf_coef: F64 = Field(default=0.5, ge=0, description="Weight of the value loss, >= 0")
-    max_grad_norm: F64 = Field(default=0.5, gt=0, description="Gradients are clipped to it, > 0")
+    max_grad_norm: F64 = Field(default=0.5, gt=0, description="Maximum gradient norm, > 0")
 
 
 class TrainingConfig(SpecModel):
@@ -90,7 +90,7 @@ class TrainingConfig(SpecModel):
     )
     algorithm: AlgorithmName = Field(default="ppo", description="Which learner")
     total_steps: Positive = Field(description="Environment steps, rounded up to whole rollouts")
-    num_envs: Positive = Field(default=4, description="Environments stepped side by side")
+    num_envs: Positive = Field(default=4, description="Environments stepped in parallel")
     vec: Literal["native", "dummy", "subproc"] = Field(
         default="native",
         description="native: replays in threads; dummy: one by one; subproc: a process each",
@@ -99,7 +99,7 @@ class TrainingConfig(SpecModel):
         default="spawn", description="How subproc starts its processes"
     )
     torch_threads: Positive = Field(
-        default=1, description="Small networks are not faster with more, > 0"
+        default=1, description="Threads of PyTorch, > 0; small networks gain nothing from more"
     )
     checkpoint_steps: Positive = Field(default=20_000, description="Steps between checkpoints")
     validation_steps: Positive = Field(default=10_000, description="Steps between validations")
@@ -117,7 +117,7 @@ class TrainingConfig(SpecModel):
 
     @property
     def rollout_steps(self) -> int:
-        """Environment steps between two updates, all environments together."""
+        """Environment steps between two updates, summed over environments."""
         return self.num_envs * self.hyperparameters.n_steps
 
     @property
@@ -126,7 +126,7 @@ class TrainingConfig(SpecModel):
         return -(-self.total_steps // self.rollout_steps) * self.rollout_steps
 
     def sha256(self) -> str:
-        """Return the hash of the resolved configuration, defaults included."""
+        """Return the hash of the resolved configuration, including defaults."""
         text = json.dumps(self.model_dump(mode="json"), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -157,11 +157,12 @@ def load_config(path: Path) -> TrainingConfig:
     """Read a training run from a ``.toml`` or ``.json`` file.
 
     Raises:
-        SpecError: If it cannot be read or is not valid: file, field, what was given and allowed.
+        SpecError: If the file cannot be read or is not valid; names file, field, given and allowed
+            values.
     """
     return TrainingConfig.from_data(read_spec_data(path), source=str(path))
 
 
 def env_arguments(env: EnvConfig, overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of ``make()`` with those of a set of episodes in their place."""
+    """Return the arguments of ``make()``, overridden by those of a set of episodes."""
     return {**env.kwargs, **overrides}

@@ -1,4 +1,4 @@
-"""Environments for training and validation, as Stable-Baselines3 wants them."""
+"""Stable-Baselines3 environments for training and validation."""
 
 import multiprocessing
 import signal
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EnvMaker:
-    """Makes an environment, here or in a process of its own.
+    """Picklable factory of an environment, for use in any process.
 
     Attributes:
         env_id: Registered id.
@@ -36,7 +36,7 @@ class EnvMaker:
             ValueError: If the id is unknown.
         """
         if multiprocessing.parent_process() is not None:
-            # Ctrl-C reaches every process of the terminal; only the first one is to act on it.
+            # Ctrl-C reaches every process of the terminal; only the main process handles it.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         return make_env(self.env_id, self.kwargs)
 
@@ -45,14 +45,14 @@ def make_env(env_id: str, kwargs: dict[str, Any]) -> gymnasium.Env[Any, Any]:
     """Return a new environment.
 
     Raises:
-        ValueError: If the id is unknown; whatever the environment raises for its arguments.
+        ValueError: If the id is unknown, or the environment rejects its arguments.
     """
     check_registered(env_id)
     return gymnasium.make(env_id, **kwargs)
 
 
 def check_registered(env_id: str) -> None:
-    """Refuse an id that nobody registered.
+    """Raise if an id is not registered.
 
     Raises:
         ValueError: If the id is unknown.
@@ -65,13 +65,13 @@ def check_registered(env_id: str) -> None:
 
 
 class FixedEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Plays the episodes of a set one after the other, round and round.
+    """Plays the episodes of a set in a cycle.
 
-    Every validation thus sees the same episodes, whatever seed it asks for.
+    Every validation thus uses the same episodes, regardless of its seed.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], episodes: EpisodeSet) -> None:
-        """Take an environment and the episodes to play in it."""
+        """Wrap an environment to play ``episodes``."""
         super().__init__(env)
         self._episodes = episodes
         self._next = 0
@@ -79,14 +79,14 @@ class FixedEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begin the next episode of the set; ``seed`` and ``options`` are not used."""
+        """Start the next episode of the set; ``seed`` and ``options`` are ignored."""
         chosen = reset_arguments(self._episodes, self._next)
         self._next = (self._next + 1) % self._episodes.episodes
         return self.env.reset(**chosen)
 
 
 def reset_arguments(episodes: EpisodeSet, k: int) -> dict[str, Any]:
-    """Return what ``reset()`` is to be told for episode ``k`` of a set, counted from 0."""
+    """Return the arguments of ``reset()`` for episode ``k`` of a set, counted from 0."""
     number = episodes.first + k
     if episodes.choose_by == "episode":
         return {"options": {"episode": number}}
@@ -94,16 +94,16 @@ def reset_arguments(episodes: EpisodeSet, k: int) -> dict[str, Any]:
 
 
 def env_seed(seed: int, steps: int) -> int:
-    """Return the seed of the environments, and of the learner's draws, from a step on.
+    """Return the seed of environments and learner from a given step on.
 
-    A run that goes on has other traffic than at its beginning, and the same each time it goes on
+    A resumed run has different traffic than at its start, and the same traffic each time it resumes
     from the same step.
     """
     return int(np.random.SeedSequence([seed, steps]).generate_state(1)[0])
 
 
 def make_training_envs(config: TrainingConfig) -> "VecEnv":
-    """Return the environments of a run, monitored."""
+    """Return the monitored training environments of a run."""
     from stable_baselines3.common.env_util import make_vec_env
     from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 
@@ -120,7 +120,7 @@ def make_training_envs(config: TrainingConfig) -> "VecEnv":
 
 
 def make_validation_env(config: TrainingConfig) -> "VecEnv":
-    """Return what plays the validation episodes, monitored."""
+    """Return the monitored validation environment."""
     from stable_baselines3.common.monitor import Monitor
     from stable_baselines3.common.vec_env import DummyVecEnv
 
@@ -135,9 +135,9 @@ def normalize(
     """Return environments with running statistics.
 
     Args:
-        config: Says what is normalised.
-        envs: Not normalised yet.
-        is_training: False leaves the statistics, and all rewards, as they are.
+        config: Configuration with the normalisation.
+        envs: Environments without normalisation.
+        is_training: False keeps the statistics fixed and rewards unscaled.
     """
     from stable_baselines3.common.vec_env import VecNormalize
 

@@ -1,4 +1,4 @@
-"""Pictures of training and evaluation; needs the extra ``plot``."""
+"""Plots of training and evaluation; needs the extra ``plot``."""
 
 from collections.abc import Sequence
 from itertools import cycle
@@ -40,8 +40,8 @@ def plot_training(episodes: Path, validations: Path, target: Path, title: str) -
     Args:
         episodes: ``episodes.csv`` of the run.
         validations: ``validations.csv`` of the run.
-        target: Picture to write.
-        title: What was trained.
+        target: Path of the plot.
+        title: Title of the plot.
 
     Raises:
         ImportError: If matplotlib is not installed.
@@ -75,7 +75,7 @@ def plot_training(episodes: Path, validations: Path, target: Path, title: str) -
 
 
 def plot_comparison(comparison: Comparison, target: Path, title: str) -> Path:
-    """Draw goodput against GPU-hours: every fixed fleet, their frontier, planners, the policies.
+    """Draw goodput against GPU-hours of fixed fleets, their frontier, planners and policies.
 
     Raises:
         ImportError: If matplotlib is not installed.

@@ -1,17 +1,14 @@
 """A training run from its folder to its policy bundle.
 
-======================  ====================================================================
-in the run's folder     what
-======================  ====================================================================
-``manifest.json``       configuration, seed, versions, start and end; no end: a partial run
-``episodes.csv``        a row per training episode
-``validations.csv``     a row per validation
-``summary.json``        what came out
-``checkpoints/``        the last ones and the best one, to go on from
-``tensorboard/``        logs of Stable-Baselines3, ours under ``serving/``
-``plots/``              learning curves
-``policy/``             the bundle of the best policy
-======================  ====================================================================
+======================  ==================================================================== in the
+run's folder     what ======================
+==================================================================== ``manifest.json``
+configuration, seed, versions, start and end; no end = partial run ``episodes.csv``        a row per
+training episode ``validations.csv``     a row per validation ``summary.json``        results
+``checkpoints/``        the latest and the best, for resuming ``tensorboard/``        logs of
+Stable-Baselines3, ours under ``serving/`` ``plots/``              learning curves ``policy/`` the
+bundle of the best policy ======================
+====================================================================
 """
 
 import math
@@ -78,10 +75,10 @@ class TrainingRun(NamedTuple):
     """A run that can be trained.
 
     Attributes:
-        folder: Where everything goes.
-        config: What to do.
-        seed: Of weights, draws and traffic.
-        checkpoint: To go on from; None begins.
+        folder: Folder of the run.
+        config: Configuration.
+        seed: Seed of weights, draws and traffic.
+        checkpoint: Checkpoint to resume from; None for a new run.
     """
 
     folder: Path
@@ -101,16 +98,16 @@ class TrainingRun(NamedTuple):
 
 
 def new_run(config: TrainingConfig, seed: int, out: Path, source: Path) -> TrainingRun:
-    """Begin a run in ``<out>/<name>/seed-<seed>``.
+    """Create a run in ``<out>/<name>/seed-<seed>``.
 
     Args:
         config: What to do.
-        seed: >= 0.
+        seed: Seed, >= 0.
         out: Folder of all runs.
-        source: Folder whose commit is noted.
+        source: Folder whose commit is recorded.
 
     Raises:
-        FileExistsError: If the run is there already.
+        FileExistsError: If the run already exists.
         ValueError: If the seed is negative.
     """
     if seed < 0:
@@ -118,7 +115,7 @@ def new_run(config: TrainingConfig, seed: int, out: Path, source: Path) -> Train
     run = TrainingRun(out.expanduser() / config.name / f"seed-{seed}", config, seed)
     if (run.folder / MANIFEST).exists():
         raise FileExistsError(
-            f"{run.folder}: there is a run already; go on with --resume {run.folder}, or choose "
+            f"{run.folder}: the run already exists; use --resume {run.folder}, or choose "
             "another seed or --out"
         )
     run.folder.mkdir(parents=True, exist_ok=True)
@@ -132,10 +129,10 @@ def new_run(config: TrainingConfig, seed: int, out: Path, source: Path) -> Train
 
 
 def resumed_run(folder: Path) -> TrainingRun:
-    """Go on with a run from its last checkpoint, to the same number of steps.
+    """Resume a run from its last checkpoint, to the same number of steps.
 
     Raises:
-        FileNotFoundError: If there is no run, or it has no checkpoint.
+        FileNotFoundError: If the run or a checkpoint does not exist.
         ValueError: If the run is complete.
     """
     folder = folder.expanduser()
@@ -154,7 +151,7 @@ def train(run: TrainingRun, bars: "Progress") -> TrainingState | None:
 
     Args:
         run: New or resumed.
-        bars: Where progress is shown; has a field ``detail``.
+        bars: Progress display; has a field ``detail``.
 
     Returns:
         The state at the end, None if the run was interrupted.
@@ -200,11 +197,11 @@ def train(run: TrainingRun, bars: "Progress") -> TrainingState | None:
 
 
 def finish_run(run: TrainingRun, state: TrainingState) -> LearnedPolicy:
-    """Write the bundle of the best policy with its results, the summary and the pictures.
+    """Write the bundle of the best policy with its results, the summary and the plots.
 
     Args:
-        run: A run that was trained.
-        state: Where it ended.
+        run: A trained run.
+        state: Its final state.
     """
     config = run.config
     envs = make_validation_env(config)

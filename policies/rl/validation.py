@@ -1,4 +1,4 @@
-"""Validation during training: the same episodes every time, the best learner kept."""
+"""Validation during training on fixed episodes, which keeps the best learner."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,22 +17,22 @@ VALIDATION_COLUMNS = ("steps", "mean_reward")
 
 
 class Validations:
-    """Notes every validation in a CSV file and keeps the best learner."""
+    """Logs every validation to a CSV file and keeps the best learner."""
 
     def __init__(self, path: Path, checkpoints: Checkpoints) -> None:
-        """Go on with a file from where the run is, or begin it."""
+        """Continue a file from the current step, or create it."""
         self._path = path
         self._checkpoints = checkpoints
         start_rows(path, VALIDATION_COLUMNS, checkpoints.state.steps)
 
     def note(self, model: "OnPolicyAlgorithm", mean_reward: float) -> None:
-        """Take note of a validation."""
+        """Record a validation."""
         append_rows(self._path, [(self._checkpoints.state.steps, mean_reward)])
         self._checkpoints.note_validation(model, mean_reward)
 
 
 def validation_callback(config: TrainingConfig, validations: Validations) -> "EvalCallback":
-    """Return the callback that validates every ``validation_steps`` and tells ``validations``."""
+    """Return the callback that validates every ``validation_steps`` and calls ``validations``."""
     from sb3_contrib.common.maskable.callbacks import MaskableEvalCallback
     from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
 

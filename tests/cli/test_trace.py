@@ -183,7 +183,7 @@ def test_target_without_folder_or_known_ending_is_refused(tmp_path: Path) -> Non
     result = run_cli("trace", "convert", source, tmp_path / "no" / "out.csv")
     assert f"there is no folder {tmp_path / 'no'}" in result.err
     result = run_cli("trace", "convert", source, tmp_path / "out.txt")
-    assert (result.status, "the name says no format" in result.err) == (2, True)
+    assert (result.status, "the name implies no format" in result.err) == (2, True)
 
 
 def test_interrupted_writing_leaves_the_old_file(

@@ -115,21 +115,21 @@ def test_error_below_the_tolerance_is_none(tmp_path: Path) -> None:
 
 
 def test_tick_that_was_not_recorded_is_found(tmp_path: Path) -> None:
-    assert_differs(SCALED, tmp_path, remove("snapshots", -1), "run", "decisions asked for")
+    assert_differs(SCALED, tmp_path, remove("snapshots", -1), "run", "number of decisions")
 
 
 def test_decision_that_was_not_recorded_is_found(tmp_path: Path) -> None:
     def change(content: Content) -> None:
         del content["snapshots"][-1], content["scenario"]["ticks"]["decisions"][-1]
 
-    assert_differs(SCALED, tmp_path, change, "run", "decisions asked for")
+    assert_differs(SCALED, tmp_path, change, "run", "number of decisions")
 
 
 def test_missing_tick_is_found(tmp_path: Path) -> None:
     def change(content: Content) -> None:
         content["snapshots"].append(content["snapshots"][-1])
 
-    assert_differs(SCALED, tmp_path, change, "run", "decisions asked for")
+    assert_differs(SCALED, tmp_path, change, "run", "number of decisions")
 
 
 def test_other_decision_changes_the_run(tmp_path: Path) -> None:
@@ -307,7 +307,7 @@ def test_file_without_snapshots_compares_their_number(tmp_path: Path) -> None:
         change(content)
         content["snapshot_count"] += 1
 
-    assert_differs(SCALED, tmp_path, change_count, "run", "decisions asked for")
+    assert_differs(SCALED, tmp_path, change_count, "run", "number of decisions")
 
 
 def test_scenario_that_is_not_replayed_is_skipped(tmp_path: Path) -> None:

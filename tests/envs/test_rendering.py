@@ -463,7 +463,7 @@ def test_window_without_a_display_is_a_clear_error() -> None:
     done = subprocess.run(command, env=HEADLESS, capture_output=True, text=True, check=False)
     assert done.returncode == 0
     assert "render_mode 'human' needs a display" in done.stdout
-    assert "use 'rgb_array' for pictures or 'ansi' for text" in done.stdout
+    assert "use 'rgb_array' for images or 'ansi' for text" in done.stdout
 
 
 def test_missing_pygame_is_told_with_the_extra(

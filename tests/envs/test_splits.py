@@ -318,5 +318,5 @@ def test_range_in_a_fixed_workload_is_refused(
 
 @pytest.mark.parametrize("arguments", [{"episode_s": 5.0}, {"blocks": {"train": [[0.0, 5.0]]}}])
 def test_generated_traffic_has_no_blocks(arguments: dict[str, Any], make_env: EnvBuilder) -> None:
-    with pytest.raises(ValueError, match="for traffic that is generated anew in every episode"):
+    with pytest.raises(ValueError, match="for traffic that is generated in every episode"):
         make_env(AGG, workload=TRAFFIC, **arguments)

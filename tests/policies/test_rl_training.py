@@ -177,7 +177,7 @@ def test_resuming_twice_from_a_checkpoint_learns_the_same(tmp_path: Path) -> Non
 
 
 def test_run_that_is_there_is_not_overwritten(run: TrainingRun) -> None:
-    with pytest.raises(FileExistsError, match=r"there is a run already; go on with --resume"):
+    with pytest.raises(FileExistsError, match=r"the run already exists; use --resume"):
         new_run(run.config, run.seed, run.folder.parents[1], source=ROOT)
 
 

@@ -177,7 +177,7 @@ def test_content_of_outputs_does_not_fit_and_is_warned_about(tmp_path: Path) -> 
 def test_name_or_format_must_say_how_to_write(tmp_path: Path) -> None:
     table = requests_from_arrays([0.0], [9], [1])
     with pytest.raises(
-        WorkloadError, match=r"the name says no format, allowed: .*\.jsonl or \.csv"
+        WorkloadError, match=r"the name implies no format, allowed: .*\.jsonl or \.csv"
     ):
         write_trace(table, tmp_path / "t.txt")
     with pytest.raises(WorkloadError, match="got 'azure', allowed: mooncake, csv"):

@@ -1,4 +1,4 @@
-"""Generated traffic: arrival processes, lengths and prompts of a ``TrafficSpec``.
+"""Generate the arrivals, lengths and prompts of a ``TrafficSpec``.
 
 The models and their formulas are in docs/workloads.md.
 """

@@ -1,4 +1,4 @@
-"""Arrivals of any process, segment by segment."""
+"""Draw the arrivals of any process, segment by segment."""
 
 import math
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ from aisim_gym.workload.traffic.rate_path import (
 from aisim_gym.workload.traffic.renewal import UnitRenewal, arrivals_along, draw_gaps
 
 WARM_UP_CYCLES = 20
-"""Bursts before the start, so that the start lies in a burst as often as any other moment."""
+"""Bursts drawn before the start, so that the process is stationary at the start."""
 
 Floats = NDArray[np.float64]
 
@@ -32,9 +32,9 @@ class Arrivals(NamedTuple):
     """Arrivals of a segment, in order.
 
     Attributes:
-        end_s: No later segment has arrivals before it.
+        end_s: End of the segment; later segments have no earlier arrivals.
         arrival_s: Shape (arrivals,), ascending.
-        client: Shape (arrivals,), int64: who sent each, from 0; all 0 unless there are clients.
+        client: Shape (arrivals,), int64: client of each arrival, from 0; all 0 without clients.
     """
 
     end_s: float
@@ -45,13 +45,13 @@ class Arrivals(NamedTuple):
 def arrival_segments(
     spec: AnyArrivals, start_s: float, factor: float, random: np.random.Generator
 ) -> Iterator[Arrivals]:
-    """Yield the arrivals of one segment after the other, without an end.
+    """Yield the arrivals of consecutive segments, without end.
 
     Args:
         spec: The process.
-        start_s: Start of the first segment; shapes have their time 0 at 0, not here.
+        start_s: Start of the first segment; rate shapes have their origin at 0, not here.
         factor: Multiplies every rate, > 0.
-        random: Where all draws come from.
+        random: Source of all draws.
     """
     if isinstance(spec, ClientsArrivals):
         yield from _client_segments(spec, start_s, factor, random)
@@ -71,7 +71,7 @@ def arrival_segments(
 def mean_arrival_rate(spec: AnyArrivals, duration_s: float, factor: float) -> float:
     """Return the expected arrivals per second from 0 to ``duration_s``.
 
-    Exact, but for bursts: there the number of gamma gaps in a burst is that of a long one.
+    Exact except for bursts, whose number of gamma gaps is approximated by that of a long burst.
     """
     if isinstance(spec, OnOffArrivals):
         in_burst = spec.on_s.mean * spec.burst_rps.mean * spec.rate_factor * factor
@@ -87,9 +87,9 @@ def client_shares(spec: ClientsArrivals) -> Floats:
 
 
 def zipf_shares(number: int, zipf: float, shift: float) -> Floats:
-    """Return shares proportional to ``(rank + shift) ** -zipf``, ranks from 1."""
+    """Return shares proportional to ``(i + shift) ** -zipf`` for i from 1."""
     ranks = np.arange(1, number + 1)
-    # Relative to the first: with a large shift the powers themselves would be too small.
+    # Relative to the first: with a large shift the powers themselves underflow.
     weights = ((1.0 + shift) / (ranks + shift)) ** zipf
     shares: Floats = weights / weights.sum()
     return shares
@@ -121,7 +121,7 @@ def _merge_clients(path: RatePath, renewals: list[UnitRenewal], shares: list[flo
 def _burst_segments(
     spec: OnOffArrivals, start_s: float, factor: float, random: np.random.Generator
 ) -> Iterator[Floats]:
-    """Yield the arrivals of bursts; a burst belongs to the segments it lasts in."""
+    """Yield the arrivals of bursts; a burst can span several segments."""
     bursts = _bursts(spec, start_s, factor, random)
     ahead = [next(bursts)]
     for index in count(1):
@@ -143,7 +143,7 @@ class _Burst(NamedTuple):
 def _bursts(
     spec: OnOffArrivals, start_s: float, factor: float, random: np.random.Generator
 ) -> Iterator[_Burst]:
-    """Yield one burst after the other, from a while before ``start_s`` on."""
+    """Yield consecutive bursts, starting some time before ``start_s``."""
     shape = 1.0 / (spec.cv * spec.cv)
     rates = spec.burst_rps.scaled(spec.rate_factor * factor)
     modulation, gaps = random.spawn(2)

@@ -1,4 +1,4 @@
-"""What is known of generated traffic before it is drawn."""
+"""Expected rate and longest request of generated traffic, before any draw."""
 
 from aisim_gym.spec.prompts import ClientPrompts, GroupPrompts
 from aisim_gym.spec.traffic import TrafficClass, TrafficSpec
@@ -8,7 +8,7 @@ from aisim_gym.workload.traffic.turns import mean_turns
 
 
 def start_share(spec: TrafficSpec) -> float:
-    """Return how many sessions begin per request; a request on its own is a session too."""
+    """Return the number of session starts per request; a single request counts as a session."""
     parts = spec.request_classes
     starts = sum(part.share / mean_turns(part) for part in parts)
     return starts / sum(part.share for part in parts)

@@ -1,7 +1,7 @@
 """Lengths of generated requests, drawn by inversion: one uniform number gives one length.
 
-A mixture between two bounds is a distribution over finitely many integers, so it is written out
-once as a table of cumulative shares: no length can be out of bounds, and no draw is repeated.
+A mixture between two bounds is a distribution over finitely many integers, stored once as a table
+of cumulative probabilities: no length is out of bounds, and no draw is repeated.
 """
 
 import math
@@ -24,22 +24,22 @@ _inverse_cdf: Callable[[Floats], Floats] = np.vectorize(NormalDist().inv_cdf, ot
 
 
 class LengthSource(Protocol):
-    """Turns ranks into lengths."""
+    """Maps quantile levels to lengths."""
 
     def tokens(self, ranks: Floats, client: Integers) -> Integers:
-        """Return the length at each rank in (0, 1) for the client that sends the request."""
+        """Return the length at each quantile level in (0, 1) for the client of the request."""
         ...
 
 
 class LengthSources(NamedTuple):
-    """How prompts and outputs are drawn."""
+    """Length sources of prompts and outputs."""
 
     input: LengthSource
     output: LengthSource
 
 
 def length_sources(lengths: AnyLengths, clients: int, random: np.random.Generator) -> LengthSources:
-    """Return how prompts and outputs are drawn; the means of clients are drawn here."""
+    """Return the length sources of prompts and outputs; draws the means of clients."""
     if not isinstance(lengths, ClientLengths):
         return LengthSources(
             length_table(lengths.input_lengths), length_table(lengths.output_lengths)
@@ -61,7 +61,7 @@ def length_sources(lengths: AnyLengths, clients: int, random: np.random.Generato
 
 
 def longest_lengths(lengths: AnyLengths) -> tuple[int, int]:
-    """Return bounds of prompt and output that hold for every draw, tokens."""
+    """Return the longest possible prompt and output, tokens."""
     if isinstance(lengths, ClientLengths):
         return lengths.max_input_tokens, lengths.max_output_tokens
     return lengths.input_lengths.longest, lengths.output_lengths.longest
@@ -70,9 +70,9 @@ def longest_lengths(lengths: AnyLengths) -> tuple[int, int]:
 def draw_ranks(
     lengths: AnyLengths, count: int, random: np.random.Generator
 ) -> tuple[Floats, Floats]:
-    """Return ranks in (0, 1) of ``count`` prompts and outputs, correlated as the lengths say.
+    """Return quantile levels in (0, 1) of ``count`` prompts and outputs with the given correlation.
 
-    The ranks of prompts do not depend on the correlation (a Gaussian copula, traffic-data.md §4).
+    The levels of prompts do not depend on the correlation (a Gaussian copula, traffic-data.md §4).
     """
     spearman = 0.0 if isinstance(lengths, ClientLengths) else lengths.rank_correlation
     z = random.standard_normal((count, 2))
@@ -81,10 +81,10 @@ def draw_ranks(
 
 
 class LengthTable:
-    """A mixture as cumulative shares of the lengths from the shortest to the longest."""
+    """A mixture as cumulative probabilities of the lengths from shortest to longest."""
 
     def __init__(self, lengths: ScaledMixture) -> None:
-        """Work out the table, some 0.1 us per length and component."""
+        """Compute the table, about 0.1 us per length and component."""
         mixture = lengths.mixture
         self._shortest = lengths.shortest
         upper = (np.arange(lengths.shortest, lengths.longest + 1) + 0.5) / lengths.factor
@@ -106,7 +106,7 @@ class LengthTable:
             self._shares = shares / shares[-1]
 
     def tokens(self, ranks: Floats, client: Integers | None = None) -> Integers:
-        """Return the length at each rank in (0, 1), the same for all clients."""
+        """Return the length at each quantile level in (0, 1), the same for all clients."""
         index = np.searchsorted(self._shares, ranks, side="right")
         tokens: Integers = np.minimum(index, self._shares.size - 1) + self._shortest
         return tokens
@@ -120,15 +120,15 @@ class LengthTable:
 
 @lru_cache(maxsize=64)
 def length_table(lengths: ScaledMixture) -> LengthTable:
-    """Return the table of lengths, kept from earlier calls."""
+    """Return the cached table of lengths."""
     return LengthTable(lengths)
 
 
 class ClientLogNormals:
-    """Lengths that are log-normal around the mean of the client, between 1 and a bound."""
+    """Log-normal lengths around the mean of the client, between 1 and a bound."""
 
     def __init__(self, log_means: Floats, cv: float, longest: int) -> None:
-        """Take the log of each client's mean, the CV around it and the bound, tokens."""
+        """Create it from log means per client, the CV around them and the bound in tokens."""
         self._longest = longest
         self._sigma = math.sqrt(math.log1p(cv * cv))
         self._log_medians = log_means - self._sigma**2 / 2.0
@@ -141,7 +141,7 @@ class ClientLogNormals:
             self._below, self._within = low, high - low
 
     def tokens(self, ranks: Floats, client: Integers) -> Integers:
-        """Return the length at each rank in (0, 1) for the given clients."""
+        """Return the length at each quantile level in (0, 1) for the given clients."""
         log_tokens = self._log_medians[client]
         if self._sigma > 0.0:
             with _vanishing_shares():
@@ -153,7 +153,7 @@ class ClientLogNormals:
 
 
 def _vanishing_shares() -> np.errstate:
-    """Return a context in which a share may become 0, whatever the caller makes of underflow."""
+    """Return a context that ignores underflow, regardless of the caller's settings."""
     return np.errstate(under="ignore")
 
 
@@ -162,5 +162,5 @@ def _normal_cdf(z: Floats) -> Floats:
 
 
 def _correlate(z: Floats, other: Floats, correlation: float) -> Floats:
-    """Return normal numbers that have the given correlation with ``z``."""
+    """Return normal variates with the given correlation to ``z``."""
     return correlation * z + math.sqrt(max(0.0, 1.0 - correlation * correlation)) * other

@@ -1,8 +1,7 @@
 """Arrival rates over time, segment by segment (docs/workloads.md, "Arrivals").
 
-A rate is constant within a cell; cells are at most a second long and end where a shape has a
-corner, and shapes that are given by a formula have their exact mean in every cell where that has a
-closed form.
+A rate is constant within a cell. Cells are at most a second long and end where a shape has a
+corner. Shapes given by a formula have their exact mean in every cell, if it has a closed form.
 """
 
 import math
@@ -27,15 +26,15 @@ from aisim_gym.spec.arrivals import (
 )
 
 SEGMENT_S = 300.0
-"""Random numbers are drawn for so much time at once, whatever part of it is asked for."""
+"""Time covered by one batch of random draws, independent of the requested interval."""
 
 Floats = NDArray[np.float64]
 RateSpec = AnyRate | RenewalArrivals
-"""Arrivals that are a rate and the burstiness around it."""
+"""Arrivals described by a rate and the burstiness around it."""
 
 
 class RatePath(NamedTuple):
-    """The rate in a stretch of time.
+    """The rate in an interval of time.
 
     Attributes:
         edges_s: Shape (cells + 1,), ascending: bounds of the cells.
@@ -52,7 +51,7 @@ class RatePath(NamedTuple):
 
 
 def rate_paths(spec: RateSpec, start_s: float, random: np.random.Generator) -> Iterator[RatePath]:
-    """Yield the rate of one segment after the other, without an end, from ``start_s`` on."""
+    """Yield the rates of consecutive segments from ``start_s`` on, without end."""
     if isinstance(spec, MmppArrivals):
         yield from _switching_paths(spec, start_s, random)
         return
@@ -64,7 +63,7 @@ def rate_paths(spec: RateSpec, start_s: float, random: np.random.Generator) -> I
 
 
 def mean_rate_between(spec: RateSpec, start_s: float, end_s: float) -> float:
-    """Return the mean of the expected rate, over time and over all random rates."""
+    """Return the expected rate, averaged over time."""
     if isinstance(spec, MmppArrivals):
         return float(np.dot(_stationary(spec), spec.rates_rps))
     if isinstance(spec, WanderingArrivals):
@@ -99,7 +98,7 @@ def _edges(spec: RateSpec, begin_s: float, end_s: float) -> Floats:
 
 
 def _shape_rps(spec: RateSpec, edges_s: Floats) -> Floats:
-    """Return the mean rate in each cell, without what is random about it."""
+    """Return the deterministic mean rate in each cell."""
     middle_s = (edges_s[1:] + edges_s[:-1]) / 2.0
     match spec:
         case PoissonArrivals() | RenewalArrivals():
@@ -112,7 +111,7 @@ def _shape_rps(spec: RateSpec, edges_s: Floats) -> Floats:
             return rates_rps
         case RampArrivals():
             times_s, levels_rps = zip(*_ramp_knots(spec), strict=True)
-            # Straight within a cell: the mean is the middle's.
+            # Linear within a cell: the mean is the value at the centre.
             ramp_rps: Floats = np.interp(middle_s, times_s, levels_rps)
             return ramp_rps
         case FlashCrowdArrivals():
@@ -130,13 +129,13 @@ def _ramp_knots(spec: RampArrivals) -> list[tuple[float, float]]:
     if spec.hold_s is None:
         return knots
     back_s = top_s + spec.hold_s
-    # A hold of 0 s would be one knot twice.
+    # A hold of 0 s would duplicate a knot.
     top = [(back_s, spec.to_rps)] if spec.hold_s > 0.0 else []
     return [*knots, *top, (back_s + spec.ramp_s, spec.from_rps)]
 
 
 def _crowd_integral(spec: FlashCrowdArrivals, at_s: Floats) -> Floats:
-    """Return the integral up to each time of the crowd, 0 without and 1 at its full size."""
+    """Return the integral up to each time of the crowd size, from 0 (none) to 1 (full)."""
     staying_s = np.clip(at_s - spec.at_s, 0.0, spec.hold_s)
     leaving_s = np.maximum(at_s - spec.at_s - spec.hold_s, 0.0)
     size = 1.0
@@ -159,12 +158,12 @@ def _waves(harmonics: tuple[Harmonic, ...], hour: Floats) -> Floats:
 
 
 def _day_mean(harmonics: tuple[Harmonic, ...]) -> float:
-    """Return the mean of the shape over a day; equal steps are exact for a smooth periodic one."""
+    """Return the mean of the shape over a day; equal steps are exact for smooth periodic shapes."""
     return float(np.exp(_waves(harmonics, np.arange(0.0, 24.0, 1.0 / 120.0))).mean())
 
 
 class _Noise:
-    """What multiplies a shape: slow noise and a level for each day, with mean 1 each."""
+    """Random factors of a shape: slow noise and a level per day, each with mean 1."""
 
     def __init__(self, spec: RateSpec, random: np.random.Generator) -> None:
         self._day_s, self._day_sigma, self._start_s = math.inf, 0.0, 0.0
@@ -177,7 +176,7 @@ class _Noise:
             self._start_s = spec.start_h * spec.day_s / 24.0
         noise, days = random.spawn(2)
         self._random, self._day_random = noise, days
-        self._level = float(noise.standard_normal())  # of the noise, in units of sigma
+        self._level = float(noise.standard_normal())  # noise level in units of sigma
         self._day_levels: dict[int, float] = {}
 
     def factors(self, edges_s: Floats) -> Floats:
@@ -207,7 +206,7 @@ class _Noise:
 def _switching_paths(
     spec: MmppArrivals, start_s: float, random: np.random.Generator
 ) -> Iterator[RatePath]:
-    """Yield the rate of a Markov chain that starts as likely in a state as it is there later."""
+    """Yield the rates of a Markov chain that starts in its stationary distribution."""
     leave_per_s = [math.fsum(row) for row in spec.switch_per_s]
     next_state = [np.cumsum(row) / sum(row) for row in spec.switch_per_s]
     state = int(np.searchsorted(np.cumsum(_stationary(spec)), random.random(), side="right"))
@@ -228,7 +227,7 @@ def _stationary(spec: MmppArrivals) -> Floats:
     """Return the long-run share of time in each state."""
     flows = np.array(spec.switch_per_s)
     balance = flows.T - np.diag(flows.sum(axis=1))
-    balance[-1] = 1.0  # instead of one balance, which follows from the others: shares add up to 1
+    balance[-1] = 1.0  # replaces one redundant balance equation: shares add up to 1
     right = np.zeros(len(flows))
     right[-1] = 1.0
     return np.asarray(np.linalg.solve(balance, right), np.float64)

@@ -1,4 +1,4 @@
-"""Renewal processes of rate 1, and arrivals made by a change of time (traffic-data.md §4)."""
+"""Renewal processes of rate 1, and arrivals by time change (traffic-data.md §4)."""
 
 import math
 
@@ -12,18 +12,18 @@ Floats = NDArray[np.float64]
 
 
 class UnitRenewal:
-    """Points at random distances of mean 1, taken in order.
+    """A stationary renewal process of rate 1, consumed in order.
 
-    The process has been going on forever: the distance to the first point is drawn for a moment
-    chosen at random, so that every stretch holds as many points as it is long, on average.
+    The distance to the first point is drawn for a random moment of an endless process, so that the
+    expected number of points of any interval equals its length.
     """
 
     def __init__(self, cv: float, random: np.random.Generator, family: GapFamily = "gamma") -> None:
-        """Start a process whose gaps have the given CV, > 0."""
+        """Create a process whose gaps have the given CV, > 0."""
         self._random = random
         self._is_gamma = family == "gamma"
         self._shape = 1.0 / (cv * cv) if self._is_gamma else weibull_shape(cv)
-        self._ahead = np.array([self._draw_first()])  # points ahead, distance from here
+        self._ahead = np.array([self._draw_first()])  # distances from here to the points ahead
 
     def take(self, length: float) -> Floats:
         """Move forward by ``length`` >= 0 and return the distance of each point passed."""
@@ -39,7 +39,7 @@ class UnitRenewal:
         return draw_gaps(self._shape, count, self._random, is_gamma=self._is_gamma)
 
     def _draw_first(self) -> float:
-        """Draw a gap in proportion to its length, and a place in it."""
+        """Draw a gap with probability proportional to its length, and a position in it."""
         if self._is_gamma:
             gap = self._random.standard_gamma(self._shape + 1.0) / self._shape
         else:
@@ -52,7 +52,7 @@ def draw_gaps(
     shape: float, count: int, random: np.random.Generator, *, is_gamma: bool = True
 ) -> Floats:
     """Return gaps of mean 1 with a gamma or Weibull distribution of the given shape."""
-    with np.errstate(under="ignore"):  # gaps of bursts may be 0, whatever the caller makes of that
+    with np.errstate(under="ignore"):  # gaps within bursts may underflow to 0
         if is_gamma:
             return random.standard_gamma(shape, count) / shape
         power = 1.0 / shape

@@ -1,7 +1,8 @@
 """Generated traffic as request tables: whole, or in consecutive chunks of time.
 
-Draws are made for segments of fixed length, whatever chunks are asked for, so that the chunks put
-together are the whole, bit for bit. Arrivals, lengths and prompts have random streams of their own.
+Draws are made for segments of fixed length, independent of the chunk length, so that the
+concatenated chunks equal the whole table, bit for bit. Arrivals, lengths and prompts have separate
+random streams.
 """
 
 import math
@@ -21,14 +22,14 @@ from aisim_gym.workload.traffic.rate_path import SEGMENT_S
 from aisim_gym.workload.traffic.turns import IdCounter, Turns, mean_turns, turn_source
 
 MOST_REQUESTS = 50_000_000
-"""Most requests expected of a table, or of one segment of a stream."""
+"""Maximum expected requests of a table, or of one segment of a stream."""
 
 
 def generate_traffic(spec: TrafficSpec) -> RequestTable:
     """Return the requests of generated traffic, in order of arrival.
 
     Raises:
-        WorkloadError: If not a single request arrives, or too many are expected.
+        WorkloadError: If no request arrives, or too many are expected.
     """
     _check_count(spec, spec.duration_s)
     turns = Turns.join([segment for _, segment in _segments(spec)])
@@ -43,10 +44,9 @@ def generate_traffic(spec: TrafficSpec) -> RequestTable:
 def stream_requests(spec: TrafficSpec, chunk_s: float = 60.0) -> Iterator[RequestTable]:
     """Yield the requests that arrive in each ``chunk_s`` seconds, one table after the other.
 
-    Put together, the tables are ``generate_requests(spec)``, bit for bit; arrivals and rows count
-    from the start of the traffic, and a chunk without a request is an empty table. Only a chunk or
-    the 300 s in which draws are made, whichever is longer, and the turns to come of open sessions
-    are in memory.
+    Concatenated, the tables equal ``generate_requests(spec)``, bit for bit. Arrivals and rows count
+    from the start of the traffic, and a chunk without requests is an empty table. Memory holds a
+    chunk or a 300 s segment of draws, whichever is longer, and the future turns of open sessions.
 
     Args:
         spec: The traffic.
@@ -72,7 +72,7 @@ def _check_count(spec: TrafficSpec, at_once_s: float) -> None:
 
 
 def _segments(spec: TrafficSpec) -> Iterator[tuple[float, Turns]]:
-    """Yield the end of one segment after the other and its turns in order of arrival."""
+    """Yield the end and the turns, in order of arrival, of consecutive segments."""
     arrival_random, length_random, prompt_random = (
         np.random.Generator(np.random.PCG64(stream))
         for stream in np.random.SeedSequence(spec.seed).spawn(3)

@@ -1,7 +1,7 @@
-"""What a request becomes: one turn, or the turns of a session; with lengths and hash ids.
+"""Turns of requests and sessions, with lengths and hash ids.
 
-Every request of a segment begins a session; a prompt that is no conversation is a session of one
-turn. Hash ids are numbers: those of prefixes first, then new ones in the order they are needed.
+Every request of a segment begins a session; a single request is a session of one turn. Hash ids of
+prefixes are numbered first, then new ones in order of use.
 """
 
 from typing import NamedTuple, Protocol
@@ -32,7 +32,7 @@ class Turns(NamedTuple):
         arrival_ms: Shape (turns,), float64, whole nanoseconds.
         input_tokens: Shape (turns,), int64.
         output_tokens: Shape (turns,), int64.
-        prompts: Hash ids of each prompt; what lies behind them is private.
+        prompts: Hash ids of each prompt; tokens after them are private.
     """
 
     arrival_ms: Floats
@@ -48,7 +48,7 @@ class Turns(NamedTuple):
 
     @classmethod
     def join(cls, parts: "list[Turns]") -> "Turns":
-        """Return the turns of all parts, one part after the other."""
+        """Return the concatenated turns."""
         lengths = np.concatenate([np.diff(part.prompts.starts) for part in parts])
         flat = np.concatenate([part.prompts.flat for part in parts])
         return cls(
@@ -59,7 +59,7 @@ class Turns(NamedTuple):
         )
 
     def take(self, rows: Integers) -> "Turns":
-        """Return some turns in the order asked for."""
+        """Return the given turns, in the given order."""
         return Turns(
             self.arrival_ms[rows],
             self.input_tokens[rows],
@@ -69,7 +69,7 @@ class Turns(NamedTuple):
 
 
 class IdCounter:
-    """Gives out hash ids that nobody has yet."""
+    """Allocates new hash ids."""
 
     def __init__(self) -> None:
         """Start at 0."""
@@ -83,7 +83,7 @@ class IdCounter:
 
 
 class TurnSource(Protocol):
-    """Makes turns out of the starts of a segment."""
+    """Creates the turns of the sessions that start in a segment."""
 
     def turns(self, start_s: Floats, client: Integers) -> Turns:
         """Return the turns of sessions that begin at ``start_s``, in any order."""
@@ -97,14 +97,14 @@ def turn_source(
     prompt_random: np.random.Generator,
     ids: IdCounter,
 ) -> TurnSource:
-    """Return what makes the turns of a class; it takes the ids of its prefixes now."""
+    """Return the turn source of a class; allocates the ids of its prefixes."""
     if isinstance(part.prompts, SessionPrompts):
         return _Sessions(part, part.prompts, clients, length_random, prompt_random, ids)
     return _SingleTurns(part, clients, length_random, prompt_random, ids)
 
 
 def mean_turns(part: TrafficClass) -> float:
-    """Return the mean number of turns that a start leads to."""
+    """Return the mean number of turns per session start."""
     return part.prompts.mean_turns if isinstance(part.prompts, SessionPrompts) else 1.0
 
 
@@ -121,7 +121,7 @@ class _Lengths:
 
 
 class _SingleTurns:
-    """Requests on their own, with the prefix of a group, of their client, or none."""
+    """Single requests, with the prefix of a group or a client, or none."""
 
     def __init__(
         self,
@@ -173,7 +173,7 @@ class _SingleTurns:
 
 
 class _Sessions:
-    """Conversations; the turns of a session are worked out when it begins."""
+    """Conversations; all turns of a session are generated when it begins."""
 
     def __init__(
         self,
@@ -223,7 +223,7 @@ class _Sessions:
         return probs[depth] if depth < len(probs) else self._prompts.continue_prob_later
 
     def _kept(self, chains: Ragged, input_tokens: Integers) -> Ragged:
-        """Return what a turn keeps of the hash ids of the turn before."""
+        """Return the hash ids that a turn keeps of the previous turn."""
         full = input_tokens // self._prompts.block_tokens
         root = np.minimum(full, self._prompts.root_blocks)
         u_cover, u_part = self._random.random((2, full.size))
@@ -232,14 +232,14 @@ class _Sessions:
         return _heads(chains, kept)
 
     def _extend(self, kept: Ragged, input_tokens: Integers) -> Ragged:
-        """Return hash ids of whole prompts: what is kept, then the root, then new ones."""
+        """Return hash ids of whole prompts: kept ids, then root ids, then new ones."""
         block_tokens, root_blocks = self._prompts.block_tokens, self._prompts.root_blocks
         kept_blocks = np.diff(kept.starts)
         blocks = -(-input_tokens // block_tokens)
         starts = offsets_of(blocks)
         row = np.repeat(np.arange(blocks.size), blocks)
         position = np.arange(starts[-1]) - starts[row]
-        # Only whole blocks are the root's: the tail of a prompt is its own.
+        # The root has whole blocks only: the tail of a prompt is private.
         in_root = position < np.minimum(root_blocks, input_tokens // block_tokens)[row]
         is_kept = position < kept_blocks[row]
         is_new = ~in_root & ~is_kept
@@ -258,5 +258,5 @@ def _heads(items: Ragged, counts: Integers) -> Ragged:
 
 
 def _whole_ns(at_s: Floats) -> Floats:
-    """Return times in ms, rounded to whole ns: written and read back without a loss."""
+    """Return times in ms, rounded to whole ns, which survive writing and reading."""
     return np.round(at_s * 1000.0, 6)
