@@ -89,7 +89,7 @@ class OutcomeLedger:
         first token, or of the mean gap if the next token came now, whichever is larger.
         """
         rows = np.asarray(state.world.requests)[self._first : end_of_arrivals(state.world)]
-        rows = rows[(rows["status"] == REQUEST_OPEN) & (rows["is_arrived"] == 1)]
+        rows = rows[(rows["status"] == REQUEST_OPEN) & rows["is_arrived"]]
         now_ms = float(state.world.clock.now_ms)
         has_token = rows["emitted_tokens"] > 0
         first_ms = np.where(has_token, rows["first_token_ms"], now_ms)

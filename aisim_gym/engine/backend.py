@@ -84,11 +84,14 @@ class Backend(NamedTuple):
             steady decode passes and store the signals of ending requests in ``work``.
         rows_for_decodes: ``(t, engine, rank, num_passes)``: free rows of the block table and of the
             node table that these passes may need.
-        finish_group: ``(t, engine, ranks, first_rank)``: called after the passes of all ranks of a
-            worker have started; ``passes`` holds their results.
+        finish_group: ``(t, engine, ranks, passes, first_rank)``: called after the passes of all
+            ranks of a worker have started; ``passes`` holds their results.
         block_demand: ``(t, engine, rank)``: free rows of the block table that a pass may need.
         node_demand: ``(t, engine, rank)``: free rows of the node table that a pass or a command may
             need.
+        command_demand: ``(t, engine, prompt_tokens)``: maximum rows of the block table that a
+            command on a sequence may take: activation, release or cancellation.
+        reservation_demand: ``(t)``: maximum rows of the node table that a reservation may take.
         gauge_blocks: ``(t, engine, rank)``: (active, inactive) blocks that telemetry reports.
     """
 
@@ -112,6 +115,8 @@ class Backend(NamedTuple):
     finish_group: Callable[..., None]
     block_demand: Callable[..., int]
     node_demand: Callable[..., int]
+    command_demand: Callable[..., int]
+    reservation_demand: Callable[..., int]
     gauge_blocks: Callable[..., tuple[int, int]]
 
 
@@ -131,4 +136,6 @@ rows_for_decodes = dispatched("rows_for_decodes")
 finish_group = dispatched("finish_group")
 block_demand = dispatched("block_demand")
 node_demand = dispatched("node_demand")
+command_demand = dispatched("command_demand")
+reservation_demand = dispatched("reservation_demand")
 gauge_blocks = dispatched("gauge_blocks")

@@ -200,6 +200,18 @@ def node_demand(t: RankTables, engine: EngineRow, rank: RankRow) -> int:
 
 
 @kernel
+def command_demand(t: RankTables, engine: EngineRow, prompt_tokens: int) -> int:
+    """Return the rows for the blocks of a prompt, and one for what a released sequence leaves."""
+    return prompt_tokens // engine.block_size + 1
+
+
+@kernel
+def reservation_demand(t: RankTables) -> int:
+    """Return 0: block pools have no tree."""
+    return 0
+
+
+@kernel
 def finish_group(
     t: RankTables,
     engine: EngineRow,

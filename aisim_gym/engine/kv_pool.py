@@ -105,6 +105,8 @@ def take_blocks(
     evictable_hits = 0
     for k in range(seq.resident_blocks, hits):
         b = find_resident(blocks, rank.id, block_content(seq, t.contents, k))
+        if b == NONE:
+            raise TableFullError("blocks")
         t.entries[seq.entry_start + k] = b
         if blocks[b].refs == 0:
             evictable_hits += 1
@@ -132,6 +134,8 @@ def evict_blocks(t: RankTables, rank: RankRow, count: int) -> None:
     rank.evictable_blocks -= count
     while count > 0:
         b = rank.lru_first
+        if b == NONE:
+            raise TableFullError("blocks")
         if blocks[b].num_blocks > count:
             blocks[b].num_blocks -= count
             return

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from aisim_gym.engine.slices import give_back_slice, slice_fits, take_slice
+from aisim_gym.engine.slices import give_back_slice, take_slice
 from aisim_gym.engine.tables import (
     END_NONE,
     NONE,
@@ -15,14 +15,6 @@ from aisim_gym.engine.tables import (
 from aisim_gym.errors import TableFullError
 from aisim_gym.kernel import kernel
 from aisim_gym.tables import Table
-
-
-@kernel
-def seq_fits(
-    arena: ArenaRow, entries: NDArray[np.int64], entry_heads: NDArray[np.int64], list_size: int
-) -> bool:
-    """Return whether a sequence with a block list of this size fits without table growth."""
-    return arena.seq_free_count > 0 and slice_fits(entries, entry_heads, list_size)
 
 
 @kernel

@@ -7,6 +7,7 @@ lists of signals and admissions that start there.
 """
 
 from aisim_gym.engine.backend import Backend, RankTables
+from aisim_gym.engine.block_commands import command_demand
 from aisim_gym.engine.emission import append_signal, begin_work, seq_length
 from aisim_gym.engine.queue_load import copy_load
 from aisim_gym.engine.radix_pool import (
@@ -26,6 +27,7 @@ from aisim_gym.engine.sglang_commands import (
     node_demand,
     output_limit,
     release_source,
+    reservation_demand,
     reserve_destination,
     submit,
 )
@@ -224,5 +226,7 @@ SGLANG = Backend(
     finish_group=finish_group,
     block_demand=block_demand,
     node_demand=node_demand,
+    command_demand=command_demand,
+    reservation_demand=reservation_demand,
     gauge_blocks=gauge_blocks,
 )

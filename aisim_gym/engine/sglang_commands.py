@@ -174,6 +174,12 @@ def node_demand(t: RankTables, engine: EngineRow, rank: RankRow) -> int:
 
 
 @kernel
+def reservation_demand(t: RankTables) -> int:
+    """Return the nodes that locking a cached prefix adds: a root and the upper half of a split."""
+    return 2
+
+
+@kernel
 def gauge_blocks(t: RankTables, engine: EngineRow, rank: RankRow) -> tuple[int, int]:
     """Return (used pages, 0); cached pages count as active."""
     return engine.num_blocks - free_pages(engine, rank), 0

@@ -38,7 +38,21 @@ def size_class(size: int) -> int:
 def slice_fits(array: NDArray[Any], heads: NDArray[np.int64], size: int) -> bool:
     """Return whether a slice of ``size`` elements can be taken without growing the array."""
     c = size_class(size)
-    return bool(heads[c] >= 0 or heads[_USED] + (1 << c) <= len(array))
+    if heads[c] >= 0:
+        return bool(heads[c] + (1 << c) <= len(array))
+    return bool(heads[_USED] + (1 << c) <= len(array))
+
+
+@kernel
+def elements_for(size: int, count: int) -> int:
+    """Return the elements that ``count`` slices of ``size`` elements take from an unused array."""
+    return count << size_class(size)
+
+
+@kernel
+def slices_fit(array: NDArray[Any], heads: NDArray[np.int64], size: int, count: int) -> bool:
+    """Return whether ``count`` slices fit behind what is used, whatever is free before."""
+    return bool(heads[_USED] + elements_for(size, count) <= len(array))
 
 
 @kernel
@@ -61,5 +75,8 @@ def take_slice(array: NDArray[Any], heads: NDArray[np.int64], size: int) -> int:
 def give_back_slice(array: NDArray[Any], heads: NDArray[np.int64], start: int, size: int) -> None:
     """Return a slice taken with the same ``size``; its content is lost."""
     c = size_class(size)
+    if start < 0 or start + (1 << c) > heads[_USED]:
+        heads[MISSING] = size
+        raise TableFullError("slices")
     array[start] = heads[c]
     heads[c] = start

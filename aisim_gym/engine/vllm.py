@@ -19,9 +19,11 @@ from aisim_gym.engine.block_commands import (
     block_demand,
     block_list_size,
     cancel,
+    command_demand,
     finish_group,
     gauge_blocks,
     node_demand,
+    reservation_demand,
     reserve_destination,
     submit,
 )
@@ -446,6 +448,8 @@ VLLM = Backend(
     finish_group=finish_group,
     block_demand=block_demand,
     node_demand=node_demand,
+    command_demand=command_demand,
+    reservation_demand=reservation_demand,
     gauge_blocks=gauge_blocks,
 )
 VLLM_DRAFTING = VLLM._replace(run_pass=_PASSES.run_drafting_pass)

@@ -11,6 +11,7 @@ import math
 
 from aisim_gym.engine.tables import NONE
 from aisim_gym.fleet.events import next_session_ms, pop_session, push_session
+from aisim_gym.fleet.tables import NUM_WINDOWS
 from aisim_gym.fleet.world import World
 from aisim_gym.kernel import kernel
 from aisim_gym.metrics.request_times import REQUEST_COMPLETED, REQUEST_REJECTED
@@ -65,8 +66,8 @@ def take_due_request(w: World, request: int) -> None:
     clock.arrived_requests += 1
     clock.in_flight += 1
     clock.progress += 1
-    w.traffic[0].num_req += 1
-    w.traffic[1].num_req += 1
+    for window in range(NUM_WINDOWS):
+        w.traffic[window].num_req += 1
     w.resume.changed = True
 
 

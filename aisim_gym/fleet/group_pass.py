@@ -42,7 +42,7 @@ from aisim_gym.fleet.room import (
     request_room_in_cache,
     request_rows,
 )
-from aisim_gym.fleet.rosters import heap_pop, heap_push
+from aisim_gym.fleet.rosters import append_worker, heap_pop, heap_push
 from aisim_gym.fleet.stages import await_receipt, detokenize
 from aisim_gym.fleet.steady import (
     cut_short_beside,
@@ -54,6 +54,7 @@ from aisim_gym.fleet.steady import (
 )
 from aisim_gym.fleet.tables import (
     DECODE,
+    NUM_WINDOWS,
     PREFILL,
     ROSTER_DEFERRED,
     ROSTER_READY,
@@ -74,7 +75,7 @@ from aisim_gym.metrics.request_times import (
     breaks_fit,
     elements_for_breaks,
 )
-from aisim_gym.metrics.traffic_window import record_completion
+from aisim_gym.metrics.traffic_window import SAMPLE_WINDOW, TICK_WINDOW, record_completion
 
 STARTED_NOTHING, STARTED_PASS, NEEDS_ROOM, IS_LIVELOCKED = 0, 1, 2, 3
 
@@ -138,6 +139,7 @@ def drive_pool(w: World, pool_id: int) -> int:
             w.resume.immediate_worker = row
             w.resume.immediate_effects = bool(has_effects)
             return STARTED_PASS
+        # No signals: at most a reservation takes nodes, which node_demand of the pass includes.
         if complete_pass(w, row, False):
             worker.retries = 0
             refresh_worker(w, row)
@@ -163,7 +165,7 @@ def drive_pool(w: World, pool_id: int) -> int:
         if not worker.is_deferred:
             worker.is_deferred = True
             cut_short_beside(w, row)
-            deferred[pool.deferred_count] = row
+            append_worker(deferred, pool.deferred_count, row)
             pool.deferred_count += 1
     return STARTED_NOTHING
 
@@ -187,6 +189,7 @@ def request_room_for_pass_end(w: World, row: int) -> bool:
     engine = w.engines[worker.pool]
     tokens = 0
     node_rows = 0
+    # Steady passes have no signals yet: their tokens are in step, so they break no stream.
     for r in ranks_of(worker):
         tokens += w.passes[r].signal_count
         node_rows += node_demand(w, engine, w.ranks[r])
@@ -250,6 +253,7 @@ def _request_room_for_pass(w: World, row: int) -> bool:
     for r in ranks_of(worker):
         block_rows += block_demand(w, engine, w.ranks[r])
         node_rows += node_demand(w, engine, w.ranks[r])
+        # A pass admits each queued sequence at most once, and no more than can run.
         queued = w.queues[queue_of(r, WAITING)].count
         queued += w.queues[queue_of(r, PREBUILT)].count
         admissions += min(queued, engine.max_seqs)
@@ -346,7 +350,7 @@ def _publish_rank(w: World, row: int, r: int, entry: int) -> None:
         write_fpm(w.fpms[r], work, worker.pass_end_ms - worker.pass_start_ms)
         w.fpms[r].published_ms = now_ms
     if is_decode:
-        for window in range(2):
+        for window in range(NUM_WINDOWS):
             w.traffic[window].accept_forwards += work.accept_forwards
             w.traffic[window].accepted_tokens += work.accepted_tokens
     s = work.signal_first
@@ -393,9 +397,9 @@ def _process_client_signal(w: World, s: int, entry: int) -> None:
         status = REQUEST_COMPLETED if end == END_COMPLETED else REQUEST_REJECTED
         conclude_request(w, request, status)
     if end == END_COMPLETED:
-        record_completion(w.traffic[0], row)
+        record_completion(w.traffic[TICK_WINDOW], row)
         if w.telemetry.is_on:
-            record_completion(w.traffic[1], row)
+            record_completion(w.traffic[SAMPLE_WINDOW], row)
     if w.options.is_disaggregated:
         w.handoffs[request].decode_seq = NONE
         finish_logical_request(w, request)

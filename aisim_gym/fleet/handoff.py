@@ -12,8 +12,10 @@ from aisim_gym.engine.backend import (
     accept_destination,
     activate_destination,
     cancel,
+    command_demand,
     node_demand,
     release_source,
+    reservation_demand,
     reserve_destination,
     submit,
 )
@@ -52,9 +54,6 @@ from aisim_gym.fleet.worker_life import refresh_worker
 from aisim_gym.fleet.world import World
 from aisim_gym.kernel import kernel
 from aisim_gym.metrics.request_times import REQUEST_CANCELED, REQUEST_FAILED
-
-_RESERVE_NODES = 4
-"""Maximum number of node-table rows that a reservation attempt needs."""
 
 
 @kernel
@@ -157,15 +156,16 @@ def request_room_for_action(w: World) -> bool:
     if action == ACTION_SUBMIT:
         return request_room_for_seq(w, PREFILL, request)
     if action == ACTION_RESERVE:
-        nodes = _RESERVE_NODES if len(w.nodes) > 0 else 0
-        return request_room_for_seq(w, DECODE, request) and request_room_in_cache(w, 0, nodes)
+        return request_room_for_seq(w, DECODE, request) and request_room_in_cache(
+            w, 0, reservation_demand(w)
+        )
     if action == ACTION_TRANSFER:
         return request_room_for_events(w, 1)
     pool_id, rank_id = _action_target(w, request)
     if rank_id == NONE:
         return True
     engine = w.engines[pool_id]
-    block_rows = int(row.input_tokens) // engine.block_size + 1
+    block_rows = command_demand(w, engine, int(row.input_tokens))
     return request_room_in_cache(w, block_rows, node_demand(w, engine, w.ranks[rank_id]))
 
 

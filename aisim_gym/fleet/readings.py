@@ -18,7 +18,7 @@ from aisim_gym.fleet.tables import (
     WORKER_DRAINING,
     WORKER_STARTING,
 )
-from aisim_gym.fleet.worker_ranks import ranks_of
+from aisim_gym.fleet.worker_ranks import non_draining, ranks_of
 from aisim_gym.fleet.world import World
 from aisim_gym.kernel import entry_point, kernel
 from aisim_gym.metrics.request_times import REQUEST_COMPLETED, REQUEST_OPEN, RequestRow
@@ -268,16 +268,11 @@ def end_of_arrivals(w: World) -> int:
 def _fleet_now(w: World) -> tuple[float, int, int, float, float]:
     return (
         float(w.clock.now_ms),
-        _non_draining(w, PREFILL),
-        _non_draining(w, DECODE),
+        non_draining(w.pools[PREFILL]),
+        non_draining(w.pools[DECODE]),
         float(pool_worker_seconds(w, PREFILL)),
         float(pool_worker_seconds(w, DECODE)),
     )
-
-
-@kernel
-def _non_draining(w: World, pool_id: int) -> int:
-    return int(w.pools[pool_id].active_count + w.pools[pool_id].starting_count)
 
 
 @kernel

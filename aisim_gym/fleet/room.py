@@ -9,6 +9,7 @@ which a checked build enforces row by row (``arena.block_grant``).
 
 from aisim_gym.engine.slices import slice_fits
 from aisim_gym.fleet.events import EVENTS
+from aisim_gym.fleet.worker_ranks import next_rows
 from aisim_gym.fleet.world import World
 from aisim_gym.kernel import kernel
 from aisim_gym.table_shapes import declarations
@@ -101,11 +102,11 @@ def request_room_for_admissions(w: World, count: int) -> bool:
 @kernel
 def request_room_for_workers(w: World, prefill: int, decode: int) -> bool:
     """Return whether this many more workers of each pool, and their ranks, can be created."""
-    num_workers = w.pools[0].num_workers + w.pools[1].num_workers + prefill + decode
+    worker_row, rank_row = next_rows(w)
+    num_workers = worker_row + prefill + decode
     if num_workers > len(w.workers):
         return request_rows(w, WORKERS, num_workers)
-    num_ranks = w.pools[0].num_ranks + w.pools[1].num_ranks
-    num_ranks += prefill * w.engines[0].dp_size + decode * w.engines[1].dp_size
+    num_ranks = rank_row + prefill * w.engines[0].dp_size + decode * w.engines[1].dp_size
     if num_ranks > len(w.ranks):
         return request_rows(w, RANKS, num_ranks)
     return True

@@ -8,6 +8,14 @@ from aisim_gym.kernel import kernel
 
 
 @kernel
+def append_worker(roster: NDArray[np.int64], count: int, worker: int) -> None:
+    """Put ``worker`` behind the first ``count`` entries."""
+    if count >= len(roster):
+        raise TableFullError("rosters")
+    roster[count] = worker
+
+
+@kernel
 def insert_ascending(roster: NDArray[np.int64], count: int, worker: int) -> None:
     """Insert ``worker`` into the first ``count`` entries, keeping them in ascending order."""
     if count >= len(roster):
@@ -23,7 +31,7 @@ def insert_ascending(roster: NDArray[np.int64], count: int, worker: int) -> None
 def remove_ascending(roster: NDArray[np.int64], count: int, worker: int) -> None:
     """Remove ``worker`` from the first ``count`` entries, which are in ascending order."""
     at = 0
-    while roster[at] != worker:
+    while at < count and roster[at] != worker:
         at += 1
     for i in range(at, count - 1):
         roster[i] = roster[i + 1]

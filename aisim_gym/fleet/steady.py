@@ -42,17 +42,18 @@ from aisim_gym.engine.timing_table import (
     cell_end,
     clamped,
 )
+from aisim_gym.errors import TableFullError
 from aisim_gym.fleet.events import advance_pass_end, remove_pass_end
 from aisim_gym.fleet.gauges import commit_gauges
 from aisim_gym.fleet.request_seq import record_admission_of
 from aisim_gym.fleet.room import request_room_in_cache
-from aisim_gym.fleet.tables import DECODE, PREFILL, ROSTER_LIVE, PoolRow
+from aisim_gym.fleet.tables import DECODE, NUM_WINDOWS, PREFILL, ROSTER_LIVE, PoolRow
 from aisim_gym.fleet.token_stream import request_room_in_log, show_tokens, start_stream
 from aisim_gym.fleet.worker_life import is_rank_startable, refresh_worker
 from aisim_gym.fleet.worker_ranks import ranks_of
 from aisim_gym.fleet.world import World
 from aisim_gym.kernel import kernel
-from aisim_gym.metrics.token_log import entry_row
+from aisim_gym.metrics.token_log import entry_row, free_entries
 from aisim_gym.tables import IS_CHECKED
 
 MAX_PASSES = 1024
@@ -88,10 +89,13 @@ def plan_decode(w: World, row: int) -> int:
             if passes <= 0:
                 return 0
     worker.steady_block_rows, worker.steady_node_rows = _rows_for_passes(w, row, passes)
+    grants = w.arena.block_grant, w.arena.node_grant
     if not request_room_in_log(w, row, passes) or not request_room_in_cache(
         w, worker.steady_block_rows, worker.steady_node_rows
     ):
         return NONE
+    if IS_CHECKED:  # of the pass that runs if no steady decode is possible
+        w.arena.block_grant, w.arena.node_grant = grants
     return _write_ends(w, row, passes)
 
 
@@ -293,6 +297,8 @@ def _write_ends(w: World, row: int, passes: int) -> int:
     engine = w.engines[worker.pool]
     log = w.token_logs[row]
     entries = w.log_entries
+    if free_entries(log) < passes:
+        raise TableFullError("log_entries")
     log_start, mask, entry = int(log.start), int(log.capacity) - 1, int(log.next)
     times_ms = w.decode_times_ms[worker.pool]
     start_ms = w.clock.now_ms
@@ -430,7 +436,7 @@ def _publish(w: World, row: int, passes: int) -> None:
     for r in ranks_of(worker):
         tokens = fresh * w.passes[r].num_decode
         w.clock.progress += tokens
-        for window in range(2):
+        for window in range(NUM_WINDOWS):
             w.traffic[window].accept_forwards += tokens
             w.traffic[window].accepted_tokens += tokens
 

@@ -21,10 +21,10 @@ from aisim_gym.fleet.tables import (
     WORKER_ACTIVE,
 )
 from aisim_gym.fleet.worker_life import apply_target
-from aisim_gym.fleet.worker_ranks import ranks_of
+from aisim_gym.fleet.worker_ranks import non_draining, ranks_of
 from aisim_gym.fleet.world import World
 from aisim_gym.kernel import entry_point, kernel
-from aisim_gym.metrics.traffic_window import restart_window
+from aisim_gym.metrics.traffic_window import TICK_WINDOW, restart_window
 
 KEEP = -1
 """Target that leaves a pool unchanged."""
@@ -91,7 +91,7 @@ def apply_decision(w: World, target_prefill: int, target_decode: int, next_tick_
             worker = w.workers[w.rosters[ROSTER_LIVE + pool_id, i]]
             for r in ranks_of(worker):
                 w.fpms[r].is_new = False
-    restart_window(w.traffic[0], clock.now_ms)
+    restart_window(w.traffic[TICK_WINDOW], clock.now_ms)
     if w.options.is_disaggregated and target_prefill != KEEP:
         _scale(w, PREFILL, target_prefill)
     if target_decode != KEEP:
@@ -130,8 +130,7 @@ def _missing_workers(w: World, pool_id: int, target: int) -> int:
     """Return the number of workers that a target (or ``KEEP``) adds to a pool."""
     if pool_id == PREFILL and not w.options.is_disaggregated:
         return 0
-    pool = w.pools[pool_id]
-    return max(0, target - (pool.active_count + pool.starting_count))
+    return max(0, target - non_draining(w.pools[pool_id]))
 
 
 @kernel

@@ -23,7 +23,7 @@ from aisim_gym.fleet.tables import (
     WORKER_STARTING,
     PoolRow,
 )
-from aisim_gym.fleet.worker_ranks import ranks_of
+from aisim_gym.fleet.worker_ranks import next_rows, non_draining, ranks_of
 from aisim_gym.fleet.world import World
 from aisim_gym.kernel import entry_point, kernel
 
@@ -39,8 +39,7 @@ def create_first_workers(w: World, pool_id: int, count: int) -> None:
 def create_worker(w: World, pool_id: int, state: int, operation: int) -> int:
     """Add a worker in state ``WORKER_STARTING`` or ``WORKER_ACTIVE``; return its row."""
     pool = w.pools[pool_id]
-    row = w.pools[0].num_workers + w.pools[1].num_workers
-    rank_row = w.pools[0].num_ranks + w.pools[1].num_ranks
+    row, rank_row = next_rows(w)
     if row >= len(w.workers):
         raise TableFullError("workers")
     if rank_row + w.engines[pool_id].dp_size > len(w.ranks):
@@ -122,7 +121,7 @@ def apply_target(w: World, pool_id: int, target: int, tick_ordinal: int) -> None
         tick_ordinal: Tick that decided it.
     """
     pool = w.pools[pool_id]
-    effective = pool.active_count + pool.starting_count
+    effective = non_draining(pool)
     if target == effective:
         return
     w.clock.progress += 1

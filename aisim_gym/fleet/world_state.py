@@ -163,11 +163,12 @@ class WorldState:
         Raises:
             InternalError: If a guard row was overwritten.
         """
-        damaged = [
-            name
-            for name, table in self.tables.items()
-            if not _is_shared(DECLARED[name]) and is_damaged(table)
-        ]
+        if not IS_CHECKED:
+            return
+        own = {n: table for n, table in self.tables.items() if not _is_shared(DECLARED[n])}
+        own["decode_times_ms"] = self.world.decode_times_ms
+        own["prefill_times_ms"] = self.world.prefill_times_ms
+        damaged = [name for name, table in own.items() if is_damaged(table)]
         if damaged:
             raise InternalError(
                 f"internal error: memory behind {', '.join(damaged)} was written at "
@@ -207,7 +208,8 @@ def _length(axis: Any, counts: Mapping[str, int], first_rows: int | None) -> int
     if isinstance(axis, Per):
         return axis.length(counts[axis.kind]) if counts else 0
     if isinstance(axis, Growing):
-        return axis.first if first_rows is None else first_rows
+        first = axis.first if first_rows is None else first_rows
+        return first if counts else 0
     assert isinstance(axis, int), axis
     return axis
 
@@ -246,7 +248,7 @@ def pass_times_ms(
     if key not in _pass_times_ms:
         tokens = int((rows["num_blocks"] * rows["block_size"]).max()) + 1
         _pass_times_ms[key] = (
-            np.zeros((len(rows), min(tokens, _MOST_DECODE_TIMES))),
-            np.zeros((len(rows), min(tokens, _MOST_PREFILL_TIMES))),
+            make_array(np.float64, len(rows), min(tokens, _MOST_DECODE_TIMES)),
+            make_array(np.float64, len(rows), min(tokens, _MOST_PREFILL_TIMES)),
         )
     return _pass_times_ms[key]

@@ -9,7 +9,7 @@ from typing import Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from aisim_gym.engine.slices import NUM_CLASSES, give_back_slice, take_slice
+from aisim_gym.engine.slices import elements_for, give_back_slice, slices_fit, take_slice
 from aisim_gym.engine.tables import NONE
 from aisim_gym.kernel import kernel
 from aisim_gym.metrics.gap_statistics import GAP, RATE, StatisticsRow, add_gap
@@ -77,13 +77,13 @@ class AdmissionRow(Protocol):
 @kernel
 def elements_for_breaks(count: int) -> int:
     """Return the maximum number of elements of ``count`` breaks; each may begin a chunk."""
-    return count * _CHUNK
+    return elements_for(_CHUNK, count)
 
 
 @kernel
 def breaks_fit(breaks: NDArray[np.float64], break_heads: NDArray[np.int64], count: int) -> bool:
     """Return whether ``count`` more breaks are certain to fit without growth."""
-    return bool(break_heads[NUM_CLASSES] + elements_for_breaks(count) <= len(breaks))
+    return slices_fit(breaks, break_heads, _CHUNK, count)
 
 
 @kernel

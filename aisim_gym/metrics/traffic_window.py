@@ -9,7 +9,7 @@ from aisim_gym.kernel import kernel
 from aisim_gym.metrics.request_times import RequestRow
 from aisim_gym.tables import F8, I8
 
-TICK_WINDOW = 0
+TICK_WINDOW, SAMPLE_WINDOW = 0, 1
 """Row of the traffic window read by ticks."""
 
 

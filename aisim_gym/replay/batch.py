@@ -221,10 +221,9 @@ class _Turn:
         self._runs = runs
         self._worlds = worlds
         self._can_run = [run.can_run for run in runs]
-        bundles = cast(Sequence[Any], worlds)
         addresses = [
-            bundle.address if can_run else 0
-            for bundle, can_run in zip(bundles, self._can_run, strict=True)
+            world.address if can_run else 0
+            for world, can_run in zip(cast(Sequence[Any], worlds), self._can_run, strict=True)
         ]
         functions = [advance_address(world) if IS_COMPILED else 0 for world in worlds]
         self._addresses = np.array(addresses, np.int64)

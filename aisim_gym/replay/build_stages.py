@@ -19,7 +19,7 @@ from aisim_gym.spec import (
 from aisim_gym.tables import Table, make_table
 
 
-class _Parts(NamedTuple):
+class _StageSpecs(NamedTuple):
     """The optional stages and shared links of a fleet."""
 
     encoder: EncoderSpec | None = None
@@ -30,7 +30,7 @@ class _Parts(NamedTuple):
 
 def has_stages(fleet: AggregatedFleet | DisaggregatedFleet) -> bool:
     """Return whether a fleet has any optional stage, or shared links."""
-    return any(part is not None for part in _parts_of(fleet))
+    return any(part is not None for part in _stage_specs(fleet))
 
 
 def make_stages(
@@ -41,7 +41,7 @@ def make_stages(
     Returns:
         (tables by name, names of the tables without rows because a stage is off).
     """
-    encoder, tokenization, detokenization, receive_rate = _parts_of(fleet)
+    encoder, tokenization, detokenization, receive_rate = _stage_specs(fleet)
     servers = _make_server_stages(tokenization, detokenization)
     transfer_set = make_table(TransferSetRow, 1)
     transfer_set[0].receive_rate = receive_rate or math.inf
@@ -65,15 +65,15 @@ def make_stages(
     return tables, left_out
 
 
-def _parts_of(fleet: AggregatedFleet | DisaggregatedFleet) -> _Parts:
+def _stage_specs(fleet: AggregatedFleet | DisaggregatedFleet) -> _StageSpecs:
     if isinstance(fleet, AggregatedFleet):
-        return _Parts()
+        return _StageSpecs()
     sending_gb_s = fleet.prefill.engine.kv_transfer_bandwidth or 0.0
     receiving_gb_s = fleet.decode.engine.kv_transfer_bandwidth or 0.0
     receive_rate = None
     if fleet.transfer_links == "shared" and sending_gb_s > 0.0:
         receive_rate = receiving_gb_s / sending_gb_s if receiving_gb_s > 0.0 else math.inf
-    return _Parts(fleet.encoder, fleet.tokenization, fleet.detokenization, receive_rate)
+    return _StageSpecs(fleet.encoder, fleet.tokenization, fleet.detokenization, receive_rate)
 
 
 def _make_server_stages(

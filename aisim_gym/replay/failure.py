@@ -12,6 +12,7 @@ from aisim_gym.engine.tables import NONE
 from aisim_gym.errors import InternalError, ReplayError
 from aisim_gym.fleet.events import heaps
 from aisim_gym.fleet.tables import DECODE, PREFILL
+from aisim_gym.fleet.worker_ranks import ranks_of
 from aisim_gym.fleet.world_state import WorldState
 from aisim_gym.metrics.request_times import REQUEST_OPEN
 from aisim_gym.replay.settle import (
@@ -84,8 +85,7 @@ def _stuck(state: WorldState) -> ReplayError:
 def _livelock(state: WorldState) -> ReplayError:
     """Return the error for a worker that repeats passes without effect."""
     worker = state.world.workers[int(state.world.resume.livelocked_worker)]
-    dp_size = int(state.world.engines[int(worker.pool)].dp_size)
-    ranks = slice(int(worker.first_rank), int(worker.first_rank) + dp_size)
+    ranks = list(ranks_of(worker))
     return ReplayError(
         "replay invariant violated: offline replay detected an effect-free zero-duration pass "
         f"with {int(state.world.ranks['owned_seqs'][ranks].sum())} in-flight requests remaining "
@@ -96,7 +96,7 @@ def _livelock(state: WorldState) -> ReplayError:
 def _stuck_requests(state: WorldState) -> str:
     """Describe the stuck requests: time, number, and place of the first."""
     rows = np.asarray(state.world.requests)
-    stuck = np.flatnonzero((rows["status"] == REQUEST_OPEN) & (rows["is_arrived"] == 1))
+    stuck = np.flatnonzero((rows["status"] == REQUEST_OPEN) & rows["is_arrived"])
     request = int(stuck[np.argmin(rows["source_index"][stuck])])
     return (
         f"stuck at {state.world.clock.now_ms} ms: {len(stuck)}, "
@@ -131,18 +131,21 @@ def overflow(state: WorldState, name: str = "") -> InternalError:
 
     Args:
         state: The tables.
-        name: Table named by ``TableFullError``; if empty, derived from the tables.
+        name: What ``TableFullError`` says; if empty, the table is derived where that is possible.
     """
     w, need = state.world, 1
     if name in ("", "slices"):
         for table, heads in (("entries", w.entry_heads), ("breaks", w.break_heads)):
             if heads[MISSING] > 0:
                 name, need = table, int(heads[MISSING])
-    if name in ("", "time heap"):
-        full = (table for table, heap, entries in heaps(w) if heap.count >= len(entries))
+    elif name == "time heap":
+        full = (table for table, heap, rows in heaps(w) if 0 < len(rows) <= heap.count)
         name = next(full, name)
-    size = f", it has {len(state.tables[name])} rows" if name in state.tables else ""
+    elif name == "ranks":
+        need = int(max(w.engines["dp_size"]))
+    table = name.removesuffix(" granted")
+    size = f", it has {len(state.tables[table])} rows" if table in state.tables else ""
     return InternalError(
-        f"internal error: no room in table {name or 'unknown'} at {w.clock.now_ms} ms: {need} more "
-        f"needed{size} (please report this, with the run that led to it)"
+        f"internal error: no room in table {name or '(unknown)'} at {w.clock.now_ms} ms: {need} "
+        f"more needed{size} (please report this, with the run that led to it)"
     )

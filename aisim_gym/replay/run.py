@@ -6,7 +6,8 @@ tables, publishing telemetry samples, reporting progress, raising errors.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Self
@@ -145,9 +146,10 @@ class Run:
 
         Raises:
             ReplayError: If the run fails, has failed, or waits at a tick for a decision.
+            InternalError: If a fault of this package was found, now or before.
         """
         clock = self.state.world.clock
-        if clock.tick_shown:
+        if clock.tick_shown and self.status != STATUS_BROKEN:
             raise ReplayError(
                 f"tick {clock.tick_ordinal} at {clock.now_ms} ms waits for a decision: "
                 "call apply(ScalingDecision(...)) before "
@@ -200,9 +202,15 @@ class Run:
             status = self._call()
 
     def _call(self) -> int:
-        """Call the compiled loop and return its status."""
-        try:
+        """Call the compiled loop; return the status with which it has stopped."""
+        with self._guarded():
             return advance(self.state.world)
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """Mark the run as broken if compiled code finds no row where it needs one."""
+        try:
+            yield
         except TableFullError as error:
             self.status = STATUS_BROKEN
             raise overflow(self.state, str(error)) from error
@@ -251,13 +259,16 @@ class Run:
             next_tick_ms: Absolute time of the next tick; if not finite or not later than now, ticks
                 end.
         """
+        if self.status == STATUS_BROKEN:
+            raise failure(self.state, self.status)
         snapshot = self.snapshot if self.records_ticks else None
         world = self.state.world
-        result = apply_decision(world, target_prefill, target_decode, next_tick_ms)
-        while result == NO_ROOM:
-            self.state.grow()
-            world = self.state.world
+        with self._guarded():
             result = apply_decision(world, target_prefill, target_decode, next_tick_ms)
+            while result == NO_ROOM:
+                self.state.grow()
+                world = self.state.world
+                result = apply_decision(world, target_prefill, target_decode, next_tick_ms)
         if result == NO_TICK:
             return False
         assert result == APPLIED

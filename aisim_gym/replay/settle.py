@@ -1,11 +1,8 @@
 """Settling an instant: all events at one point of simulated time, in order.
 
 Rules: replay-runtime.md §4 (aggregated), §5 (disaggregated), rulings.md 3. One iteration runs the
-steps below once. Iterations repeat until one changes nothing, or until no further work exists:
-
-1. pass ends, 2. detokenized last outputs, 3. ready workers, 4. transfer ends, 5. handoff actions,
-6. encoder batches and deliveries, 7. arrivals, 8. tokenized prompts, 9. pass starts (prefill, then
-decode), 10. removal of drained workers, 11. the telemetry sample, then the tick.
+steps of the table in :mod:`aisim_gym.fleet.events` once. Iterations repeat until one changes
+nothing, or until no further work exists.
 
 Steps 2, 4, 5, 6 and 8 exist only in a disaggregated fleet. There, the first action of an arrival or
 a delivery runs in the next iteration. In an aggregated fleet an arrival is placed immediately.

@@ -143,7 +143,7 @@ def _pool_snapshot(state: WorldState, pool_id: int) -> PoolSnapshot:
     active = workers[workers["state"] == WORKER_ACTIVE]
     ranks = (active["first_rank"][:, None] + np.arange(dp_size)).reshape(-1)
     fpms = np.asarray(state.world.fpms)[ranks]
-    is_new = fpms["is_new"] == 1
+    is_new = fpms["is_new"]
     names = np.repeat(active["id"], dp_size)[is_new].tolist()
     dp_ranks = np.tile(np.arange(dp_size), len(active))[is_new].tolist()
     return PoolSnapshot(

@@ -19,13 +19,11 @@ from aisim_gym.fleet.tables import (
     PoolRow,
 )
 from aisim_gym.fleet.tick import is_workload_done
+from aisim_gym.fleet.worker_ranks import ranks_of
 from aisim_gym.fleet.world_state import WorldState
-from aisim_gym.metrics.traffic_window import TrafficRow, restart_window
+from aisim_gym.metrics.traffic_window import SAMPLE_WINDOW, TrafficRow, restart_window
 from aisim_gym.replay.snapshot import traffic_statistics
 from aisim_gym.tables import make_table
-
-SAMPLE_WINDOW = 1
-"""Row of the traffic window read by samples."""
 
 Sample = dict[str, Any]
 """One sample, with exactly the reference's keys."""
@@ -131,8 +129,8 @@ def _gauges(state: WorldState, pool_id: int) -> list[dict[str, Any]]:
         ROSTER_LIVE + pool_id, : state.world.pools[pool_id].live_count
     ].tolist():
         worker = state.world.workers[row]
-        for dp_rank in range(int(engine.dp_size)):
-            gauge = state.world.gauges[int(worker.first_rank) + dp_rank]
+        for dp_rank, rank_id in enumerate(ranks_of(worker)):
+            gauge = state.world.gauges[rank_id]
             active, inactive = int(gauge.active_blocks), int(gauge.inactive_blocks)
             rows.append(
                 {

@@ -82,7 +82,7 @@ class Timeline:
         """Return the timeline so far; worker counts are exact, not sampled at ticks."""
         state = replay.state
         requests = np.asarray(state.world.requests)
-        arrived = requests[requests["is_arrived"] == 1]
+        arrived = requests[requests["is_arrived"]]
         arrived = arrived[np.argsort(arrived["arrival_ms"], kind="stable")]
         end_s = replay.now_ms / 1000.0
         window_s = choose_window_s(end_s)

@@ -52,6 +52,7 @@ def test_tables_that_are_left_out_stay_empty() -> None:
     assert len(state.world.ranks) == 2 * num_ranks
     assert len(state.world.action_queues) == 2 * num_ranks + QUEUE_DEFERRED
     assert (len(state.world.links), state.world.draws.shape) == (0, (0, 16))
+    assert (len(state.world.nodes), len(state.world.handoffs)) == (0, 0)
 
 
 def test_hashed_tables_have_a_power_of_two_rows_and_all_of_them_are_free() -> None:

@@ -112,7 +112,8 @@ def work(number: int, jobs: int, seed: int, duration_s: float, folder: Path) -> 
                 has_failed = True
                 error.__notes__ = []  # the example is in the file
                 kept = folder / f"found-{kind}-{backend}-{seed}-{batch}.json"
-                kept.write_text(json.dumps(checked.failing[-1].data()), encoding="utf-8")
+                if checked.failing:
+                    kept.write_text(json.dumps(checked.failing[-1].data()), encoding="utf-8")
                 traceback.print_exc(limit=-4)
                 print(f"kept: {kept}; again: pytest tests/fuzz --found {kept}", flush=True)
             counts[f"{kind}, {backend}"] += checked.count
