@@ -20,7 +20,7 @@ from aisim_gym.engine.seq_queue import queue_of
 from aisim_gym.engine.tables import NONE, QUEUES_PER_RANK, RUNNING
 from aisim_gym.errors import ReplayError
 from aisim_gym.fleet.events import EVENTS, num_busy_workers
-from aisim_gym.fleet.tables import ROSTER_ACTIVE, ROSTER_LIVE
+from aisim_gym.fleet.tables import QUEUE_DEFERRED, ROSTER_ACTIVE, ROSTER_LIVE
 from aisim_gym.fleet.world_state import WorldState
 from aisim_gym.replay import Replay, ScalingDecision, ScalingSnapshot
 from aisim_gym.report import summarize
@@ -401,7 +401,8 @@ def _rows_in_use(state: WorldState) -> dict[str, int]:
     """Return how many rows are used of tables that have more."""
     workers, ranks = (int(sum(state.world.pools[name])) for name in ("num_workers", "num_ranks"))
     names = {"workers": workers, "token_logs": workers, "server_free_ms": workers}
-    return names | {name: ranks for name in ("ranks", "fpms", "gauges", "draws", "links")}
+    names |= {name: ranks for name in ("ranks", "fpms", "gauges", "draws", "links")}
+    return names | {"action_queues": QUEUE_DEFERRED + ranks}
 
 
 def _same(a: Any, b: Any) -> bool:
