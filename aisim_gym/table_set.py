@@ -7,6 +7,7 @@ from the list where it uses it. Kernels access the tables as attributes, as plai
 
 import dataclasses
 import hashlib
+from functools import cache
 from typing import Any
 
 import numba
@@ -27,15 +28,19 @@ class TableSet:
 
     def __post_init__(self) -> None:
         """Store the addresses of the tables."""
-        fields = dataclasses.fields(self)  # type: ignore[arg-type]
-        words = np.zeros(WORDS * len(fields), np.int64)
-        for i, field in enumerate(fields):
-            array = np.asarray(getattr(self, field.name))
-            assert array.flags.c_contiguous, field.name
-            words[WORDS * i] = array.ctypes.data
-            words[WORDS * i + 1 : WORDS * i + 1 + array.ndim] = array.shape
+        numbers: list[int] = []
+        for name in _field_names(type(self)):
+            array = np.asarray(getattr(self, name))
+            assert array.flags.c_contiguous, name
+            numbers += (array.ctypes.data, *array.shape, 0, 0)[:WORDS]
+        words = np.array(numbers, np.int64)
         object.__setattr__(self, "_words", words)
         object.__setattr__(self, "address", words.ctypes.data)
+
+
+@cache
+def _field_names(cls: type) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(cls))  # type: ignore[arg-type]
 
 
 class TableSetType(MembersType):

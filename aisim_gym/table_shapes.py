@@ -63,8 +63,9 @@ class Growing:
 
     def grown(self, length: int, amount: int) -> int:
         """Return the new length of a table that needs at least ``amount`` more rows."""
-        wanted = 2 * length + amount
-        return 1 << (wanted - 1).bit_length() if self.is_hashed else wanted
+        if self.is_hashed:
+            return 1 << (max(2 * length, length + amount) - 1).bit_length()
+        return 2 * length + amount
 
 
 @dataclass(frozen=True)

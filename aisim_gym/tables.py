@@ -74,7 +74,7 @@ def make_table(row_type: type[Row], count: int) -> Table[Row]:
 
 def make_array(dtype: DTypeLike, *shape: int) -> NDArray[Any]:
     """Return a zeroed array, a record array for a structured type."""
-    stored = np.dtype(dtype)
+    stored = dtype if isinstance(dtype, np.dtype) else np.dtype(dtype)
     if IS_CHECKED:
         num_bytes = math.prod(shape) * stored.itemsize
         memory = np.zeros(num_bytes + _GUARD_BYTES, np.uint8)

@@ -6,13 +6,12 @@ tables, publishing telemetry samples, reporting progress, raising errors.
 """
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Self
 
-from aisim_gym.errors import ReplayError, TableFullError
+from aisim_gym.errors import InternalError, ReplayError, TableFullError
 from aisim_gym.fleet.steady import cut_short_all
 from aisim_gym.fleet.tick import APPLIED, NO_ROOM, NO_TICK, apply_decision
 from aisim_gym.fleet.world_state import WorldState
@@ -203,17 +202,15 @@ class Run:
 
     def _call(self) -> int:
         """Call the compiled loop; return the status with which it has stopped."""
-        with self._guarded():
-            return advance(self.state.world)
-
-    @contextmanager
-    def _guarded(self) -> Iterator[None]:
-        """Mark the run as broken if compiled code finds no row where it needs one."""
         try:
-            yield
+            return advance(self.state.world)
         except TableFullError as error:
-            self.status = STATUS_BROKEN
-            raise overflow(self.state, str(error)) from error
+            raise self._broken(error) from error
+
+    def _broken(self, error: TableFullError) -> InternalError:
+        """Mark the run as broken since compiled code found no row where it needs one."""
+        self.status = STATUS_BROKEN
+        return overflow(self.state, str(error))
 
     def _needs_call(self, status: int, on_progress: ShowProgress | None, one_instant: bool) -> bool:
         """Handle a status of the compiled loop; return whether to call it again."""
@@ -262,13 +259,15 @@ class Run:
         if self.status == STATUS_BROKEN:
             raise failure(self.state, self.status)
         snapshot = self.snapshot if self.records_ticks else None
-        world = self.state.world
-        with self._guarded():
-            result = apply_decision(world, target_prefill, target_decode, next_tick_ms)
-            while result == NO_ROOM:
-                self.state.grow()
+        try:
+            while True:
                 world = self.state.world
                 result = apply_decision(world, target_prefill, target_decode, next_tick_ms)
+                if result != NO_ROOM:
+                    break
+                self.state.grow()
+        except TableFullError as error:
+            raise self._broken(error) from error
         if result == NO_TICK:
             return False
         assert result == APPLIED

@@ -90,7 +90,8 @@ class Tables:
 
 def test_growing_tables_get_at_least_what_was_asked_for() -> None:
     assert Growing(4).grown(10, 3) == 23
-    assert Growing(4, is_hashed=True).grown(16, 1) == 64
+    assert Growing(4, is_hashed=True).grown(16, 1) == 32
+    assert Growing(4, is_hashed=True).grown(16, 17) == 64
     assert Growing(4).grown(0, 1) == 1
 
 
