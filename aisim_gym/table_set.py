@@ -7,7 +7,6 @@ from the list where it uses it. Kernels access the tables as attributes, as plai
 
 import dataclasses
 import hashlib
-from functools import cache
 from typing import Any
 
 import numba
@@ -38,9 +37,13 @@ class TableSet:
         object.__setattr__(self, "address", words.ctypes.data)
 
 
-@cache
+_names: dict[type, tuple[str, ...]] = {}
+
+
 def _field_names(cls: type) -> tuple[str, ...]:
-    return tuple(field.name for field in dataclasses.fields(cls))  # type: ignore[arg-type]
+    if cls not in _names:
+        _names[cls] = tuple(field.name for field in dataclasses.fields(cls))
+    return _names[cls]
 
 
 class TableSetType(MembersType):
