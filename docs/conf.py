@@ -37,6 +37,7 @@ html_static_path = ["_static"]
 html_css_files = ["tables.css"]
 html_copy_source = False
 html_show_sphinx = False
+html_show_copyright = False
 
 
 def _leave_out_manual(
