@@ -21,13 +21,14 @@ def write_report(report: Report, folder: str | Path, *, parquet: bool = False) -
     """Write a report to ``folder``, which is created if missing.
 
     =====================  =====================================================================
-    ``summary.json``       the summary ``ticks.csv``          observations and decisions of the
-    planner, a line per tick ``lifecycle.json``     lifecycle operations of workers, a list
+    ``summary.json``       the summary
+    ``ticks.csv``          observations and decisions of the planner, a line per tick
+    ``lifecycle.json``     lifecycle operations of workers, a list
     ``telemetry.jsonl``    a telemetry sample per line, as the reference's ``telemetry_jsonl_path``
     ``requests.jsonl``     a full record per line, as the reference's ``report_jsonl_path``
     ``requests.csv``       the same without the histories; an empty cell is null
-    ``requests.parquet``   like the CSV, typed; optional =====================
-    =====================================================================
+    ``requests.parquet``   like the CSV, typed; optional
+    =====================  =====================================================================
 
     Text is UTF-8, and floats read back equal. Each file appears complete or not at all; files of an
     earlier report in the folder are replaced, or removed if this report has no data for them.
