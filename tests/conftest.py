@@ -1,8 +1,8 @@
 """Settings that hold for every test.
 
-The environment variable HYPOTHESIS_PROFILE chooses how hard the laws are tried: ``dev`` (the
-default) draws 25 examples, ``ci`` draws 50; ``make fuzz`` draws fresh ones. Both draw the same ones each time and on every
-machine, and neither reads or writes a database of examples.
+The environment variable HYPOTHESIS_PROFILE chooses the number of examples per law: 25 with ``dev``
+(the default), 50 with ``ci``. Both draw the same ones each time and on every machine, and neither
+reads or writes a database of examples. Fresh ones belong to ``make fuzz``.
 """
 
 import os
