@@ -1,7 +1,7 @@
 """Python-side storage of the tables of a run: creation, growth, copying and saving."""
 
 from collections.abc import Collection, Mapping
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,13 @@ DECLARED: Mapping[str, Declaration] = {
     name: declared for name, declared in declarations(World).items() if declared.is_kept
 }
 """The tables that form the state of a run, as declared by ``World``."""
+
+_LINKS = {
+    name: declared.axes[0].link
+    for name, declared in DECLARED.items()
+    if isinstance(declared.axes[0], Growing) and declared.axes[0].link is not None
+}
+"""What puts the rows of a table into its free list."""
 
 _BY_NUMBER = {declared.number: declared for declared in DECLARED.values()}
 
@@ -74,22 +81,19 @@ class WorldState:
             if name in given:
                 tables[name] = _adopted(given[name], declared)
                 continue
-            tables[name] = make_array(
-                declared.dtype,
-                *(
-                    _length(axis, {} if name in left_out else counts, first_rows.get(name))
-                    for axis in declared.axes
-                ),
-            )
+            sizes = {} if name in left_out else counts
+            first, axes = first_rows.get(name), declared.axes
+            if len(axes) == 1:
+                tables[name] = make_array(declared.dtype, _length(axes[0], sizes, first))
+            else:
+                shape = [_length(axis, sizes, first) for axis in axes]
+                tables[name] = make_array(declared.dtype, *shape)
         for name in ("entry_heads", "break_heads"):
             tables[name][:] = make_heads()
-        state = cls(tables)
-        for name, declared in DECLARED.items():
-            growing = declared.axes[0]
-            if isinstance(growing, Growing) and growing.link is not None:
-                table = tables[name]
-                growing.link(table[:0], table, tables["arena"][0])
-        return state
+        arena = tables["arena"][0]
+        for name, link in _LINKS.items():
+            link(tables[name][:0], tables[name], arena)
+        return cls(tables)
 
     @property
     def world(self) -> World:
@@ -205,13 +209,14 @@ class WorldState:
 
 def _length(axis: Any, counts: Mapping[str, int], first_rows: int | None) -> int:
     """Return the length of an axis; ``counts`` is empty for a table that is left out."""
+    if isinstance(axis, int):
+        return axis
     if isinstance(axis, Per):
         return axis.length(counts[axis.kind]) if counts else 0
     if isinstance(axis, Growing):
         first = axis.first if first_rows is None else first_rows
         return first if counts else 0
-    assert isinstance(axis, int), axis
-    return axis
+    raise TypeError(f"a table whose shape is given must be given: {axis}")
 
 
 def _adopted(table: Any, declared: Declaration) -> NDArray[Any]:
@@ -221,7 +226,9 @@ def _adopted(table: Any, declared: Declaration) -> NDArray[Any]:
         return array
     if IS_CHECKED:
         return copy_array(array)
-    return array.view(declared.dtype).view(np.recarray) if declared.dtype.names else array
+    if declared.dtype.names is None or isinstance(table, np.recarray):
+        return cast(NDArray[Any], table)
+    return array.view(declared.dtype).view(np.recarray)
 
 
 def _is_shared(declared: Declaration) -> bool:

@@ -134,11 +134,10 @@ def _sort_by_prefix(
     lengths = -(-blocks * block_size // trace_block)
     # Big-endian bytes compare like the numbers, and a prefix sorts before its extensions.
     text = requests.prompt_ids.astype(">i8").tobytes()
+    begins, ends = (8 * starts).tolist(), (8 * (starts + lengths)).tolist()
     keys = [
-        (text[8 * start : 8 * (start + length)], count)
-        for start, length, count in zip(
-            starts.tolist(), lengths.tolist(), blocks.tolist(), strict=True
-        )
+        (text[begin:end], count)
+        for begin, end, count in zip(begins, ends, blocks.tolist(), strict=True)
     ]
     order = np.array(sorted(range(len(keys)), key=keys.__getitem__), np.int64)
     starts, lengths, blocks = starts[order], lengths[order], blocks[order]
