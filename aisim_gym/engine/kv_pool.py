@@ -254,17 +254,23 @@ def _take_row(
 
 @kernel
 def take_block_row(blocks: Table[BlockRow], arena: ArenaRow) -> int:
-    """Take a row from the free list, within the grant of the current step."""
+    """Take a row from the free list."""
     b = arena.block_free
     if b == NONE:
         raise TableFullError("blocks")
+    arena.block_free = blocks[b].lru_next
+    count_taken_rows(arena, 1)
+    return int(b)
+
+
+@kernel
+def count_taken_rows(arena: ArenaRow, count: int) -> None:
+    """Count rows taken from the free list; in a checked build, they must have been requested."""
+    arena.block_free_count -= count
     if IS_CHECKED:
-        arena.block_grant -= 1
+        arena.block_grant -= count
         if arena.block_grant < 0:
             raise TableFullError("blocks granted")
-    arena.block_free = blocks[b].lru_next
-    arena.block_free_count -= 1
-    return int(b)
 
 
 @kernel

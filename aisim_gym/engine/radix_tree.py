@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aisim_gym.engine.eviction_heap import pop_node, push_node
-from aisim_gym.engine.kv_pool import block_content, take_block_row
+from aisim_gym.engine.kv_pool import block_content, count_taken_rows
 from aisim_gym.engine.tables import NONE, ArenaRow, BlockRow, NodeRow, RankRow, SeqRow
 from aisim_gym.errors import TableFullError
 from aisim_gym.kernel import entry_point, kernel
@@ -304,9 +304,13 @@ def _append_pages(
 ) -> None:
     """Append pages of a sequence to a node's edge."""
     last = node.last_block
+    free = arena.block_free
     for k in range(page, end_page):
-        b = take_block_row(blocks, arena)
+        b = free  # as take_block_row does for a single row
+        if b == NONE:
+            raise TableFullError("blocks")
         block = blocks[b]
+        free = block.lru_next
         block.content = block_content(seq, contents, k)
         block.rank = rank.id
         block.lru_previous = last
@@ -316,6 +320,8 @@ def _append_pages(
             blocks[last].lru_next = b
         last = b
     blocks[last].lru_next = NONE
+    arena.block_free = free
+    count_taken_rows(arena, end_page - page)
     node.last_block = last
     node.num_blocks += end_page - page
     rank.resident_blocks += end_page - page
